@@ -48,7 +48,7 @@ help: ## List the verbs
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nOptions: STORAGE=disk|minio|hdfs, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test, test-all); ARGS=... (demo, cluster, bench, spark-suites, spark-matrix); PYTHON=python3.x\n'
+	@printf '\nOptions: STORAGE=disk|minio|hdfs, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test, test-all); ARGS=... (demo, cluster, bench, spark-suites, spark-matrix, release); PYTHON=python3.x\n'
 
 .PHONY: demo
 demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(STORAGE)),minio s3a-jars) $(if $(filter hdfs,$(STORAGE)),shim hdfs-jars) $(if $(filter cairn,$(PROVIDER)),shim) ## Run a streaming job on real flights: killed, resumed, compared (STORAGE=minio or hdfs: checkpoints there)
@@ -163,22 +163,38 @@ shims: shim ## Build the shim for every minor version of Spark (the first time i
 
 # The same sources give the same bytes, so that an image is built anew only if something has changed.
 # That of the image has the jars that were built so far: it needs one only.
-BUILD_WHEEL = rm -rf $(1) && SOURCE_DATE_EPOCH=1577836800 \
-  $(PY) -m pip wheel --quiet --no-deps --wheel-dir $(1) ./python
+BUILD_WHEEL = rm -rf $(1) && (cd python && HATCH_QUIET=1 ../$(PY) -m hatchling build --directory $(CURDIR)/$(1))
 IMAGE_WHEEL := $(BUILD)/image/own-wheel
+WHEEL := $(BUILD)/wheel
+JARS_OF_WHEEL := $(foreach minor,$(sort $(MINOR) $(OTHER_MINORS)),cairn-shim-$(minor).jar)
 
 .PHONY: wheel
-wheel: $(STAMPS)/venv shims ## Build the Python package with the jars inside: .build/wheel/cairn_state-*.whl
-	@$(call BUILD_WHEEL,$(BUILD)/wheel)
-	@for minor in $(MINOR) $(OTHER_MINORS); do \
-	  $(PY) -m zipfile -l $(BUILD)/wheel/*.whl | grep "cairn/jars/cairn-shim-$$minor.jar" >/dev/null || \
-	  { echo "error: the wheel has no jar for Spark $$minor. Next: make clean wheel" >&2; exit 1; }; done
-	@ls $(BUILD)/wheel
+wheel: $(STAMPS)/venv shims ## Build the Python package, wheel and sdist, with the jars inside: .build/wheel/cairn_state-*
+	@$(call BUILD_WHEEL,$(WHEEL))
+	@jars=$$($(PY) -m zipfile -l $(WHEEL)/*.whl | grep -o 'cairn-shim-[0-9.]*\.jar' | sort | xargs); \
+	[ "$$jars" = "$(JARS_OF_WHEEL)" ] || \
+	  { echo "error: the wheel has the jars: $$jars. Next: make clean wheel" >&2; exit 1; }
+	@ls $(WHEEL)
+
+.PHONY: release
+release: $(STAMPS)/venv ## Check, build, and date the changelog; print the commands of tag and upload (ARGS=--dry-run: change nothing)
+	@$(PY) scripts/release.py $(ARGS)
 
 .PHONY: image
 image: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Build the images of the cluster: cairn-spark:local, with Spark and Cairn
 	@$(call BUILD_WHEEL,$(IMAGE_WHEEL))
 	@$(PY) scripts/docker_images.py
+
+.PHONY: docs
+docs: $(STAMPS)/docs-venv $(STAMPS)/venv ## Build the site from the documents: .build/site/index.html
+	@$(PY) scripts/site_pages.py pages
+	@$(BUILD)/docs-venv/bin/zensical build --strict --clean
+	@$(PY) scripts/site_pages.py check
+
+$(STAMPS)/docs-venv: docs/requirements.txt
+	@$(PYTHON) -m venv --clear $(BUILD)/docs-venv
+	@$(BUILD)/docs-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@mkdir -p $(@D) && touch $@
 
 ##@ Set up (the verbs above run these when they need them)
 
@@ -279,7 +295,7 @@ $(STAMPS)/google-java-format: scripts/java_format.sh
 
 .PHONY: clean
 clean: ## Remove build results; keep the virtual environment and the fetched tools
-	rm -rf jvm-shim/build python/build python/src/*.egg-info python/src/cairn/jars $(BUILD)/wheel .gradle
+	rm -rf jvm-shim/build python/src/cairn/jars $(BUILD)/wheel .gradle
 
 .PHONY: distclean
 distclean: clean ## Remove everything that make has created

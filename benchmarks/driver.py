@@ -88,6 +88,7 @@ class Jvm:
         jars: further jars of the class path.
         folder: folder of the run, which is then kept; default: a new one, deleted after success.
         checkpoint: URL of the checkpoint; default: a new folder.
+        python: Python of the workers, which finds Cairn's package.
     """
 
     heap: str = "4g"
@@ -95,6 +96,7 @@ class Jvm:
     jars: Sequence[Path] = ()
     folder: Path | None = None
     checkpoint: str | None = None
+    python: Path = Path(sys.executable)
 
 
 class RunFailedError(Exception):
@@ -205,7 +207,7 @@ def run_workload(
         *(part for name, value in options.items() for part in (f"--{name}", str(value))),
         *(part for name, value in provider.conf.items() for part in ("--conf", f"{name}={value}")),
     ]
-    peak_bytes = _run(command, run)
+    peak_bytes = _run(command, run, jvm.python)
     if not result.exists():
         printed = (run / "stderr.txt").read_text(errors="replace").splitlines()
         # The last line of an error: what follows it, indented, are its places in the code.
@@ -220,13 +222,13 @@ def run_workload(
     return numbers | {"peak_rss_bytes": peak_bytes}
 
 
-def _run(command: list[str], run: Path) -> int:
+def _run(command: list[str], run: Path, python: Path) -> int:
     """Run a JVM to its end or its time limit; return the peak of its resident memory in bytes."""
     python_path = [str(REPOSITORY / "python" / "src"), os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": str(python),
         "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
     }
     with (run / "stdout.txt").open("wb") as out, (run / "stderr.txt").open("wb") as err:

@@ -1,12 +1,13 @@
-"""Writes the tables of docs/benchmarks.md from result files.
+"""Writes the tables of README.md, docs/benchmarks.md and benchmarks/results/*.md from result files.
 
-    python benchmarks/report.py                     update the page
-    python benchmarks/report.py --check             exit with 1 if that would change the page
+    python benchmarks/report.py                     update the pages
+    python benchmarks/report.py --check             exit with 1 if that would change a page
 
 A table is between `<!-- table: NAME -->` and `<!-- end -->`; other text is not changed. The results
 are the JSON files of benchmarks/results/: results-GROUP.json (run.py), s3-requests.json,
 s3-requests-idle.json, memory.json, gil-hold.json, worker-start.json. A table without its file says
-so. A group has three tables: GROUP, GROUP-resources and GROUP-times.
+so. A group has three tables: GROUP, GROUP-resources and GROUP-times. Two tables are of all groups:
+`summary` has one line of each of four groups, `pages` the pages of all results.
 """
 
 from __future__ import annotations
@@ -20,33 +21,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driver import HERE, REPOSITORY
-from summary import MIB, Comparison, compare_figures, compare_resources, compare_times, run_counts
+from summary import (
+    MIB,
+    Comparison,
+    compare_figures,
+    compare_resources,
+    compare_times,
+    medians,
+    run_counts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 RESULTS = HERE / "results"
-PAGE = REPOSITORY / "docs" / "benchmarks.md"
+PAGES = (REPOSITORY / "README.md", REPOSITORY / "docs" / "benchmarks.md", *RESULTS.glob("*.md"))
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main() -> int:
-    """Update or check the page; return 1 if --check finds a difference."""
+    """Update or check the pages; return 1 if --check finds a difference."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--page", type=Path, action="append", help="default: all pages")
     parser.add_argument("--check", action="store_true", help="change nothing; fail on a difference")
     options = parser.parse_args()
-    text = options.page.read_text()
-    updated = render(text, options.results)
-    if not options.check:
-        options.page.write_text(updated)
-    elif updated != text:
-        print(f"{options.page} differs from its results. Next: python benchmarks/report.py")
-        return 1
-    return 0
+    differs = False
+    for page in options.page or PAGES:
+        text = page.read_text()
+        updated = render(text, options.results)
+        if not options.check:
+            page.write_text(updated)
+        elif updated != text:
+            print(f"{page} differs from its results. Next: python benchmarks/report.py")
+            differs = True
+    return 1 if differs else 0
 
 
 def render(text: str, results: Path) -> str:
@@ -57,6 +68,8 @@ def render(text: str, results: Path) -> str:
     """
 
     def fill(match: re.Match[str]) -> str:
+        if match["name"] in OVERVIEWS:
+            return f"{match[1]}\n{OVERVIEWS[match['name']](results)}\n\n{match[3]}"
         file, table = _source(match["name"])
         source = results / file
         if source.exists():
@@ -80,6 +93,36 @@ def _source(name: str) -> tuple[str, Callable[[dict[str, Any]], str]]:
     if group not in tomllib.loads((HERE / "bench.toml").read_text())["groups"]:
         raise KeyError(name)
     return f"results-{group}.json", GROUP_TABLES[part]
+
+
+def summary_table(results: Path) -> str:
+    """Return one line of each of four groups, for those who read no other table."""
+    rows = []
+    for title, group, workload, number, ours, peers in SUMMARY:
+        outcome = json.loads((results / f"results-{group}.json").read_text())
+        by_provider = medians(outcome)[workload]
+        cells = [f"{by_provider[name][number]:,.0f}" if name else "" for name in (ours, *peers)]
+        commit = outcome["machine"]["commit"]
+        rows.append([f"[{title}]({RESULTS_PATH}/{group}.md)", *cells, f"`{commit}`"])
+    head = ["", "Cairn", "Spark RocksDB", "Spark RocksDB, tuned", "commit"]
+    return _table(head, rows, "lrrrl")
+
+
+def pages_table(results: Path) -> str:
+    """Return the pages of results with the commits and the numbers of runs of their tables."""
+    groups = tomllib.loads((HERE / "bench.toml").read_text())["groups"]
+    rows = []
+    for page in sorted(set(RESULTS.glob("*.md")) - {RESULTS / "README.md"}):
+        text = page.read_text()
+        title = text.partition("\n")[0].removeprefix("# ")
+        files = dict.fromkeys(_source(match["name"])[0] for match in BLOCK.finditer(text))
+        contents = [json.loads((results / file).read_text()) for file in files]
+        commits = dict.fromkeys(one["machine"].get("commit", "an older one") for one in contents)
+        is_group = page.stem in groups
+        runs = "-".join(str(n) for n in sorted(set(run_counts(contents[0])))) if is_group else ""
+        link = f"[{title}](../{RESULTS_PATH}/{page.name})"
+        rows.append([link, ", ".join(commits), runs])
+    return _table(["results", "commit", "runs"], rows, "llr")
 
 
 def machine_table(outcome: dict[str, Any]) -> str:
@@ -207,6 +250,37 @@ def _table(head: list[str], rows: list[list[str]], align: str) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+RESULTS_PATH = "benchmarks/results"  # from README.md
+# Title, group, workload, number, Cairn's provider, and the two of Spark's.
+SPARK = ("rocksdb", "rocksdb_tuned")
+SUMMARY = (
+    ("upserts: get + put, rows/s", "rates", "upserts", "rows_per_s", "cairn", SPARK),
+    (
+        "a whole query: aggregation, rows/s",
+        "queries",
+        "query_aggregation",
+        "rows_per_s",
+        "cairn_prefetch",
+        SPARK,
+    ),
+    (
+        "a store of 1 M keys from its changelogs, ms",
+        "loads",
+        "load",
+        "changelogs_ms",
+        "cairn",
+        SPARK,
+    ),
+    (
+        "a batch of 20,000 rows on S3 at 20 ms, ms",
+        "s3",
+        "s3_batches",
+        "batch_p50_ms",
+        "cairn",
+        ("", "rocksdb_tuned_s3"),
+    ),
+)
+OVERVIEWS: dict[str, Callable[[Path], str]] = {"summary": summary_table, "pages": pages_table}
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "machine": ("results-rates.json", machine_table),
     "requests": ("s3-requests.json", requests_table),

@@ -7,7 +7,7 @@
     python benchmarks/run.py --list
 
 Every run uses a new JVM. The numbers of each group go to its file `results-<group>.json`, from
-which report.py writes the tables of docs/benchmarks.md.
+which report.py writes the tables of the pages.
 """
 
 from __future__ import annotations
@@ -173,7 +173,10 @@ class Group:
         options: argparse.Namespace,
     ) -> None:
         self._options = options
+        given = {name: getattr(options, name) for name in SIZES}
+        self._given = {name: value for name, value in given.items() if value}
         self._settings = settings
+        self._jvm = Jvm(heap=settings["heap"], shim_jar=options.shim_jar)
         self._entry = settings["groups"][name]
         self._workloads = workloads
         self._providers = self._load_providers()
@@ -244,7 +247,8 @@ class Group:
         storage: DistantS3 | None,
     ) -> bool:
         """Run one workload; return False if it failed, after printing and recording the reason."""
-        sizes = _sizes(entry, self._options) | {"seed": number_of_run + 1}
+        sizes = sizes_of(entry, is_quick=self._options.quick) | self._given
+        sizes["seed"] = number_of_run + 1
         record: dict[str, Any] = {
             "workload": entry["name"],
             "provider": provider.name,
@@ -252,7 +256,7 @@ class Group:
             "sizes": sizes,
         }
         try:
-            record["numbers"] = self._measure(entry, provider, sizes, storage)
+            record["numbers"] = measure(entry, provider, sizes, self._jvm, storage)
         except RunFailedError as error:
             record["error"] = str(error)
             print(f"run {number_of_run + 1}  {error}", file=sys.stderr, flush=True)
@@ -267,33 +271,43 @@ class Group:
         self._outcome["runs"].append(record)
         return "numbers" in record
 
-    def _measure(
-        self,
-        entry: dict[str, Any],
-        provider: Provider,
-        sizes: dict[str, int],
-        storage: DistantS3 | None,
-    ) -> dict[str, float]:
-        driver = entry.get("driver", entry["name"])
-        arguments: dict[str, object] = {
-            name.replace("_", "-"): value for name, value in sizes.items()
-        }
-        arguments["rows"] = entry.get("rows", "longs")
-        jvm = Jvm(heap=self._settings["heap"], shim_jar=self._options.shim_jar)
-        if storage is not None and "storage" in entry:
-            provider = dataclasses.replace(provider, conf=storage.conf() | provider.conf)
-            jvm = dataclasses.replace(jvm, jars=s3a_jars(), checkpoint=storage.new_checkpoint())
-        if "fill_conf" not in entry:
-            return run_workload(driver, _with(provider, entry.get("conf")), arguments, jvm)
-        checkpoint = BUILD / f"filled-{os.getpid()}"  # two benchmarks may run at once
+
+def measure(
+    entry: dict[str, Any],
+    provider: Provider,
+    sizes: dict[str, int],
+    jvm: Jvm,
+    storage: DistantS3 | None = None,
+) -> dict[str, float]:
+    """Run a workload of bench.toml once; return its numbers.
+
+    Args:
+        entry: the workload.
+        provider: the provider, without the workload's settings for its family.
+        sizes: those of the workload, and the seed.
+        jvm: what the JVM has; the checkpoint is the workload's.
+        storage: the S3 server, if the workload needs one.
+
+    Raises:
+        RunFailedError: the run gave no numbers.
+    """
+    driver = entry.get("driver", entry["name"])
+    arguments: dict[str, object] = {name.replace("_", "-"): size for name, size in sizes.items()}
+    arguments["rows"] = entry.get("rows", "longs")
+    if storage is not None and "storage" in entry:
+        provider = dataclasses.replace(provider, conf=storage.conf() | provider.conf)
+        jvm = dataclasses.replace(jvm, jars=s3a_jars(), checkpoint=storage.new_checkpoint())
+    if "fill_conf" not in entry:
+        return run_workload(driver, _with(provider, entry.get("conf")), arguments, jvm)
+    checkpoint = BUILD / f"filled-{os.getpid()}"  # two benchmarks may run at once
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    jvm = dataclasses.replace(jvm, checkpoint=checkpoint.as_uri())
+    try:
+        fill = {**arguments, "batch-count": 0}
+        run_workload(driver, _with(provider, entry["fill_conf"]), fill, jvm)
+        return run_workload(driver, _with(provider, entry.get("conf")), arguments, jvm)
+    finally:
         shutil.rmtree(checkpoint, ignore_errors=True)
-        jvm = dataclasses.replace(jvm, checkpoint=checkpoint.as_uri())
-        try:
-            fill = {**arguments, "batch-count": 0}
-            run_workload(driver, _with(provider, entry["fill_conf"]), fill, jvm)
-            return run_workload(driver, _with(provider, entry.get("conf")), arguments, jvm)
-        finally:
-            shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 def _with(provider: Provider, by_family: dict[str, dict[str, str]] | None) -> Provider:
@@ -302,12 +316,12 @@ def _with(provider: Provider, by_family: dict[str, dict[str, str]] | None) -> Pr
     return dataclasses.replace(provider, conf=more | provider.conf)
 
 
-def _sizes(entry: dict[str, Any], options: argparse.Namespace) -> dict[str, int]:
+def sizes_of(entry: dict[str, Any], *, is_quick: bool) -> dict[str, int]:
+    """Return the sizes of a workload of bench.toml."""
     sizes = SIZES | {name: entry[name] for name in SIZES if name in entry}
-    if options.quick:
+    if is_quick:
         sizes |= {name: value for name, value in QUICK.items() if value < sizes[name]}
-    given = {name: getattr(options, name) for name in SIZES}
-    return sizes | {name: value for name, value in given.items() if value}
+    return sizes
 
 
 def print_tables(outcome: dict[str, Any]) -> None:

@@ -45,7 +45,7 @@ def medians(outcome: dict[str, Any]) -> dict[str, ByProvider]:
     collected: dict[str, dict[str, dict[str, list[float]]]] = {}
     for record in outcome["runs"]:
         has_workers = outcome["providers"][record["provider"]].get("family") == "cairn"
-        for name, value in _with_shares(record.get("numbers", {}), has_workers).items():
+        for name, value in with_shares(record.get("numbers", {}), has_workers=has_workers).items():
             by_provider = collected.setdefault(record["workload"], {}).setdefault(
                 record["provider"], {}
             )
@@ -59,7 +59,7 @@ def medians(outcome: dict[str, Any]) -> dict[str, ByProvider]:
     }
 
 
-def _with_shares(numbers: Numbers, has_workers: bool) -> Numbers:  # noqa: FBT001 - two calls
+def with_shares(numbers: Numbers, *, has_workers: bool) -> Numbers:
     """Return the numbers of a run, with what JVM, workers and commits have of their sums.
 
     The JVM includes the short-lived processes that Spark starts.
@@ -213,7 +213,7 @@ def _compare(outcome: dict[str, Any], names_of: Names, *, is_due: bool) -> Compa
             if not found and not is_due:
                 continue
             missing = {one: "failed" if is_due and one in tried else "" for one in providers}
-            cells = missing | {one: _number(name, value) for one, value in found.items()}
+            cells = missing | {one: as_text(name, value) for one, value in found.items()}
             ratios = [_ratio(name, found.get(subject or ""), found.get(one)) for one in others]
             lines.append(Line(entry["title"], title, [cells[one] for one in providers], ratios))
     titles = {name: provider["title"] for name, provider in outcome["providers"].items()}
@@ -232,7 +232,7 @@ def _ratio(name: str, ours: float | None, theirs: float | None) -> str:
     return f"{times:.2f}x"
 
 
-def _number(name: str, value: float) -> str:
+def as_text(name: str, value: float) -> str:
     """Return a number as it is shown; bytes in MiB."""
     shown = value / MIB if name.endswith("_bytes") else value
     return f"{shown:,.0f}" if shown >= 100 else f"{shown:.3g}"

@@ -43,7 +43,7 @@ types_of_integration_tests() {
 check "lint: ruff check" "$bin/ruff" check "${folders[@]}"
 check "format: ruff format" "$bin/ruff" format --check "${folders[@]}"
 check "format: google-java-format" scripts/java_format.sh --check
-check "types: mypy --strict, package and its tests" types python src tests
+check "types: mypy --strict, package and its tests" types python src tests hatch_build.py
 check "types: mypy --strict, integration tests" types_of_integration_tests
 for folder in integration-tests/spark_suites examples/flights examples/transform benchmarks; do
     check "types: mypy --strict, $folder" types "$folder" .
@@ -53,8 +53,12 @@ check "layers: import-linter" python_layers
 check "layers: imports and circles of both languages" "$bin/python" scripts/check_layers.py
 check "sizes: lines and arguments" "$bin/python" scripts/check_sizes.py
 check "documents: line lengths" "$bin/python" scripts/check_documents.py
+check "documents: docs/adr/README.md" "$bin/python" scripts/adr_index.py --check
+check "documents: links" "$bin/python" scripts/check_links.py
 check "documents: docs/configuration.md" "$bin/python" scripts/configuration_page.py --check
-check "documents: docs/benchmarks.md" "$bin/python" benchmarks/report.py --check
+check "documents: docs/api.md" "$bin/python" scripts/api_page.py --check
+check "documents: tables of benchmarks" "$bin/python" benchmarks/report.py --check
+check "documents: charts of benchmarks" "$bin/python" benchmarks/charts.py --check
 check "documents: docs/parity.md" "$bin/python" scripts/parity_page.py --check
 
 [ ${#skipped[@]} = 0 ] || printf 'NOT CHECKED: %s\n' "${skipped[@]}"

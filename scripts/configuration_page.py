@@ -31,8 +31,8 @@ from Spark's for checkpoints on S3 ([operations.md](operations.md#sparks-own-fil
 
 The settings below are optional. Each is a session setting under `{prefix}`;
 `cairn.spark_conf()` takes them by the names of the tables. An unknown name is an error that names
-the nearest known one; the former name of a setting is an error that names the new one. Settings are
-read when a query starts. A size without a unit is in bytes; `k`, `m` and `g` are powers of 1024.
+the nearest known one. Settings are read when a query starts. A size without a unit is in bytes;
+`k`, `m` and `g` are powers of 1024.
 
 Some of Spark's settings of state stores are honoured, others have no effect: see
 [Spark's settings](#sparks-settings). S3's endpoint, region, credentials and path style are those of

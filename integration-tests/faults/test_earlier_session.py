@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 def say(when):
     try:
         cairn.spark_conf()
-    except cairn.errors.ConfigError as error:
+    except cairn.ConfigError as error:
         print(when, error)
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()

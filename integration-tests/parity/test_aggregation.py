@@ -31,9 +31,9 @@ pytestmark = pytest.mark.usefixtures("driver")
 
 FILES = 3
 NODE = "CairnAggregate"
-OFF = {CAIRN_CONF + "adjacentAggregation": "false"}
+OFF = {CAIRN_CONF + "optimizePlans": "false"}
 # The state is far larger: keys are prefetched, and writes are spilled.
-SMALL_CACHE = {CAIRN_CONF + "cacheMemory": "1m", CAIRN_CONF + "prefetchRows": "64"}
+SMALL_CACHE = {CAIRN_CONF + "cacheMemory": "1m"}
 FIRST_OPERATOR = StateView((("operatorId", "0"),))
 SECOND_OPERATOR = StateView((("operatorId", "1"),))
 

@@ -30,9 +30,8 @@ pytestmark = pytest.mark.usefixtures("driver")
 
 FILES = 3
 NODE = "CairnPrefetch"
-# The rows of two buffers of each task must fit beside its writes.
-SMALL_CACHE = {CAIRN_CONF + "cacheMemory": "1m", CAIRN_CONF + "prefetchRows": "64"}
-OFF = {CAIRN_CONF + "prefetch": "false"}
+SMALL_CACHE = {CAIRN_CONF + "cacheMemory": "1m"}
+OFF = {CAIRN_CONF + "optimizePlans": "false"}
 
 
 def _distinct_then_limit(left: DataFrame, _: DataFrame) -> DataFrame:
@@ -289,13 +288,3 @@ def test_a_row_keeps_the_name_of_its_file(tmp_path: Path) -> None:
     assert "Exchange" not in on.plan
     assert off.record.metrics["cairnCacheMisses"] > 0
     assert on.record.rows == off.record.rows
-
-
-def test_prefetch_rows_bound_the_requests(runs: Runs) -> None:
-    """A small bound limits the memory of wide rows, and is still correct."""
-    few = runs.of(BY_NAME["distinct"], {CAIRN_CONF + "prefetchRows": "3"})
-    off = runs.of(BY_NAME["distinct"], OFF)
-
-    assert "rows=3" in few.plan
-    assert few.record.rows == off.record.rows
-    assert few.record.metrics["cairnPrefetchHits"] > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -204,6 +205,25 @@ def differing(runs: list[dict[str, Any]]) -> str:
     return done.stdout.strip()
 
 
+def test_a_chart_that_its_results_do_not_give_fails_the_check(tmp_path: Path) -> None:
+    """A chart of an old measurement looks as true as one of the present."""
+    results, images = tmp_path / "results", tmp_path / "images"
+    shutil.copytree(BENCHMARKS / "results", results)
+    folders = ("--results", str(results), "--images", str(images))
+    assert program("charts.py", *folders).returncode == 0
+    assert program("charts.py", *folders, "--check").returncode == 0
+    drawn = sorted(path.name for path in images.iterdir())
+    assert drawn == [f"{n}-{t}.svg" for n in ("rates", "requests") for t in ("dark", "light")]
+
+    file = results / "s3-requests.json"
+    file.write_text(file.read_text().replace('"PutObject": 400', '"PutObject": 800'))
+    done = program("charts.py", *folders, "--check")
+
+    assert done.returncode == 1
+    assert "requests-light.svg differs from its results" in done.stdout
+    assert "rates" not in done.stdout.replace(str(tmp_path), "")
+
+
 def test_a_selection_without_workloads_is_an_error(tmp_path: Path) -> None:
     """A script that measures nothing must not look as if it had."""
     done = quick_run(tmp_path, "--group", "queries", "--workloads", "upserts")
@@ -277,6 +297,56 @@ def test_the_requests_of_idle_partitions_become_a_table(tmp_path: Path) -> None:
 
     assert "| cairn | 20 | 10 | 10 PutObject | 0 | 0 | 3 | 3 + 4 | 3 + 4 |" in page
     assert "200 partitions, of which 10 have rows; checkpoint format 2; at commit `abc`" in page
+
+
+def test_every_mechanism_can_be_switched_off() -> None:
+    """A patch that no longer applies is found when its mechanism changes, not in an ablation."""
+    done = program("ablation.py", "--check")
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_patch_that_does_not_apply_is_named(tmp_path: Path) -> None:
+    """Whoever changed the sources must find which patch to write anew."""
+    patch = tmp_path / "some-mechanism.patch"
+    patch.write_text("--- a/LICENSE\n+++ b/LICENSE\n@@ -1 +1 @@\n-not there\n+nor there\n")
+    script = "import pathlib, sys, patched_copy; "
+    script += "patched_copy.check_patch(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", script, str(patch)]
+
+    done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "some-mechanism.patch does not apply to the sources" in done.stderr
+    assert f"git diff > {patch}" in done.stderr
+
+
+def test_the_gain_of_a_mechanism_is_a_ratio_of_medians(tmp_path: Path) -> None:
+    """Above 1 the mechanism is better, whether more of a number is better or less."""
+    numbers = {
+        "all": [(120, 8), (200, 5), (180, 4)],
+        "sort-by-first-bits": [(100, 10), (100, 10), (90, 20)],
+    }
+    runs = [
+        run_of("upserts", copy, number, {"rows_per_s": rate, "batch_p50_ms": time})
+        for copy, pairs in numbers.items()
+        for number, (rate, time) in enumerate(pairs)
+    ]
+    runs.append({"workload": "upserts", "provider": "all", "run": 3, "error": "no result"})
+    figures = {"figures": ["rows_per_s", "batch_p50_ms"]}
+    providers = {name: {"title": name, "family": "cairn"} for name in numbers}
+    outcome = outcome_of(runs) | {"providers": providers, "workloads": {"upserts": figures}}
+    result = tmp_path / "ablation.json"
+    result.write_text(json.dumps(outcome))
+    only = ("--mechanisms", "sort-by-first-bits")
+
+    done = program("ablation.py", "--report", "--result", str(result), *only)
+
+    row = "| sort-by-first-bits | upserts, "
+    assert f"{row}rows_per_s | 180 | 100 | 1.80 (1.20 to 2.00)" in done.stdout, done.stderr
+    assert f"{row}batch_p50_ms | 5 | 10 | 2.00 (1.25 to 5.00)" in done.stdout
+    assert "2.00 (1.25 to 5.00) in upserts |" in done.stdout
+    assert "FAILED: no result" in done.stdout
 
 
 def test_the_memory_of_all_processes_is_counted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -112,3 +113,105 @@ def test_a_circle_of_python_types_is_shown_as_a_path(tmp_path: Path) -> None:
     code, output = layers_of(tmp_path, files)
 
     assert (code, output) == (1, "circle: cairn.a > cairn.b > cairn.b.inner > cairn.a\n")
+
+
+def decisions_of(folder: Path, statuses: dict[str, str]) -> tuple[int, str]:
+    """Write decisions, and an index that has 0001-a.md; check it and return code and output."""
+    (folder / "docs" / "adr").mkdir(parents=True)
+    for name, status in statuses.items():
+        text = f"# {int(name[:4])}. About it\n\nStatus: {status}\n\n## Context\n"
+        (folder / "docs" / "adr" / name).write_text(text)
+    row = "| [1](0001-a.md) | About it | accepted |\n"
+    (folder / "docs" / "adr" / "README.md").write_text(f"# Decisions\n\n{row}")
+    (folder / "scripts").mkdir()
+    program = shutil.copy(REPOSITORY / "scripts" / "adr_index.py", folder / "scripts")
+    command = [sys.executable, str(program), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("statuses", "fault"),
+    [
+        ({"0001-a.md": "accepted"}, None),
+        ({"0001-a.md": "accepted", "0002-b.md": "accepted"}, "0002-b.md must have one row"),
+        ({"0002-b.md": "accepted"}, "0001-a.md does not exist"),
+        ({"0001-a.md": "rejected"}, "is not up to date"),
+        ({"0001-a.md": "obsolete"}, "0001-a.md: its status must match"),
+        ({"0001-a.md": "superseded by [ADR 2](0002-b.md)"}, "links to no such decision: ADR 2"),
+    ],
+)
+def test_the_index_of_decisions_is_as_their_files_are(
+    tmp_path: Path, statuses: dict[str, str], fault: str | None
+) -> None:
+    """A reader who takes a superseded decision for the present one builds on sand."""
+    code, output = decisions_of(tmp_path, statuses)
+
+    assert code == (fault is not None)
+    assert (fault or "as their files are") in output
+
+
+def links_of(folder: Path, page: str) -> tuple[int, str]:
+    """Check a tree of two pages; return the exit code and the output."""
+    subprocess.run(["git", "init", "--quiet", str(folder)], check=True)
+    (folder / "docs").mkdir()
+    (folder / "docs" / "other.md").write_text("# A `code` title\n## Same\n## Same\n")
+    (folder / "page.md").write_text(page)
+    program = REPOSITORY / "scripts" / "check_links.py"
+    command = [sys.executable, str(program), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+def test_links_that_lead_to_a_file_and_a_heading_pass(tmp_path: Path) -> None:
+    """Links in code are text, and other sites are not asked."""
+    page = (
+        "# Here\n[a](docs/other.md#a-code-title) [b](docs/other.md#same-1)\n"
+        "[c](#here) [`d`](https://x.example/) `[e](nowhere)`\n```\n[f](nowhere)\n```\n"
+    )
+
+    assert links_of(tmp_path, page)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["[a](docs/nowhere.md)", "[`a`](docs/other.md#other)", "[a](#there)", '<img src="x.svg">'],
+)
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path, link: str) -> None:
+    """A heading that was renamed sends readers to the top of a page, without a word."""
+    code, output = links_of(tmp_path, f"# Here\n{link}\n")
+
+    assert code == 1
+    assert "page.md: " in output
+    assert "leads nowhere" in output
+
+
+@pytest.mark.parametrize(
+    ("link", "code"),
+    [("other.html#here", 0), ("https://x.example/", 0), ("other.html#there", 1), ("no.html", 1)],
+)
+def test_a_link_of_the_site_that_leads_nowhere_is_found(
+    tmp_path: Path, link: str, code: int
+) -> None:
+    """What is right in the repository can be wrong on the site: its pages have other names."""
+    (tmp_path / "page.html").write_text(f'<a href="{link}">a</a>')
+    (tmp_path / "other.html").write_text('<h2 id="here">Here</h2>')
+    program = REPOSITORY / "scripts" / "site_pages.py"
+
+    command = [sys.executable, str(program), "check", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == code, done.stdout + done.stderr
+
+
+def test_the_links_of_copied_pages_lead_to_pages_or_to_the_repository() -> None:
+    """A link to a source file has no page on the site."""
+    program = REPOSITORY / "scripts" / "site_pages.py"
+    subprocess.run([sys.executable, str(program), "pages"], check=True)
+    copied = REPOSITORY / ".build" / "site-pages"
+
+    operations = (copied / "docs" / "operations.md").read_text("utf-8")
+    assert "](../SECURITY.md#" in operations
+    assert re.search(r"\]\(https://[^)]+/tree/main/docker\)", operations)
+    assert (copied / "docs" / "images" / "rates-dark.svg").is_file()

@@ -23,7 +23,7 @@ def rows(name: str) -> list[list[str]]:
 def test_a_person_finds_what_to_do_after_each_fault() -> None:
     """A promise is of little use at night without the next step, and advice needs a promise."""
     promised = [row[0].strip() for row in rows("semantics.md")]
-    advised = {row[0].strip(): row[1:] for row in rows("operations.md")}
+    advised = {row[0].strip(): row[1:] for row in rows("faults.md")}
 
     assert len(promised) > 10
     assert promised == list(advised)

@@ -1,4 +1,7 @@
-"""Every block of README.md works: a job that consists of them keeps its state in Cairn."""
+"""Every block of README.md works, and so does the command of the operations page.
+
+A job that consists of them keeps its state in Cairn.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 from harness.spark import REPOSITORY
 
@@ -38,13 +43,13 @@ spark = (
 """
 
 
-def _blocks() -> list[str]:
-    return [block[1] for block in _BLOCK.finditer((REPOSITORY / "README.md").read_text())]
+def _blocks(page: str = "README.md") -> list[str]:
+    return [block[1] for block in _BLOCK.finditer((REPOSITORY / page).read_text())]
 
 
-def _block(words: str) -> str:
+def _block(words: str, page: str = "README.md") -> str:
     """Return the one block with these words."""
-    (found,) = [block for block in _blocks() if words in block]
+    (found,) = [block for block in _blocks(page) if words in block]
     return found
 
 
@@ -96,10 +101,10 @@ def test_the_python_block_can_be_submitted(tmp_path: Path) -> None:
 
 
 def test_the_spark_submit_block_runs_a_job_on_cairn(tmp_path: Path) -> None:
-    """A class name or a setting misspelled in the README fails a reader's first job."""
+    """A class name or a setting misspelled in the page fails a reader's first job."""
     (tmp_path / "job.py").write_text(_OWN_SESSION + _QUERY)
 
-    _run(["bash", "-euc", _block("spark-submit")], tmp_path)
+    _run(["bash", "-euc", _block("spark-submit", "docs/operations.md")], tmp_path)
 
     assert _changelogs(tmp_path)
 
@@ -114,9 +119,15 @@ def test_every_other_block_has_verbs_of_make_or_the_package() -> None:
     shown = [
         line
         for block in _blocks()
-        if "cairn.spark_conf(" not in block and "spark-submit" not in block
+        if "cairn.spark_conf(" not in block
         for line in block.splitlines()
     ]
 
     assert {"make demo", "make test"} <= set(shown)
     assert set(shown) <= known
+
+
+@pytest.mark.parametrize(("page", "limit"), [("README.md", 110), ("docs/benchmarks.md", 250)])
+def test_a_page_that_answers_stays_short(page: str, limit: int) -> None:
+    """Such a page grows by one paragraph per change, until nobody reads it."""
+    assert len((REPOSITORY / page).read_text().splitlines()) <= limit

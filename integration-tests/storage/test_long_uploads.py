@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 GRACE_MS = 6_000
 FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+TWO_THREADS = "from cairn.checkpoint import transfers; transfers.UPLOAD_THREADS = 2"
 CONF = {"minDeltasForSnapshot": "2", "minBatchesToRetain": "10", "orphanGraceMs": str(GRACE_MS)}
 
 
@@ -152,7 +153,7 @@ def test_stores_that_wait_for_few_threads_all_get_their_snapshot(
     """A large first snapshot of many stores: the time in the queue must not count."""
     conf = CONF | {"orphanGraceMs": "4000"}
     with TcpProxy(s3_bucket.endpoint.endpoint_url) as proxy, ThreadPoolExecutor(12) as threads:
-        worker = WorkerProcess(tmp_path / "local", upload_threads=2)
+        worker = WorkerProcess(tmp_path / "local", patch=TWO_THREADS)
         worker.storage = {**s3_bucket.settings, "endpoint_url": proxy.url}
 
         def open_and_fill(number: int) -> None:

@@ -1,12 +1,12 @@
 """Cairn: a state store for Spark Structured Streaming: RocksDB in Python, durable on S3.
 
-The public surface; users type every name here.  Spec: README.md, docs/configuration.md.
+The public surface; users type every name here.  Spec: README.md, docs/configuration.md; for the
+errors docs/troubleshooting.md.
 """
 
+from cairn.errors import CairnError, ConfigError
 from cairn.jar import jar_path
-from cairn.release import RELEASE
+from cairn.release import RELEASE as __version__  # noqa: N811 - the name that Python's tools read
 from cairn.spark_conf import spark_conf
 
-__all__ = ["__version__", "jar_path", "spark_conf"]
-
-__version__ = RELEASE
+__all__ = ["CairnError", "ConfigError", "__version__", "jar_path", "spark_conf"]

@@ -38,7 +38,6 @@ class Setting:
     default: str | int | bool | None
     least: int
     most: int
-    formerly: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,6 @@ def read_settings() -> SettingsTable:
             default=row["default"],
             least=row.get("min", 0),
             most=row.get("max", _INT_MAX),
-            formerly=tuple(row.get("formerly", ())),
         )
         for row in table["settings"]
     }
@@ -70,10 +68,7 @@ def read_settings() -> SettingsTable:
 
 
 def explain_unknown(name: str, known: Iterable[str]) -> str:
-    """Say which setting to use instead of ``name``: its new name, or the nearest of ``known``."""
-    for setting in read_settings().settings.values():
-        if name in setting.formerly:
-            return f"{name} was renamed to {setting.name}"
+    """Say which setting to use instead of ``name``: the nearest of ``known``."""
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
     return f"{name} is not a setting; the nearest one is {nearest}"
 

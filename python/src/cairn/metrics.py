@@ -11,8 +11,8 @@ from typing import Final
 METRICS: Final[dict[str, str]] = {
     "gets_count": "keys requested over the data channel",
     "scanned_rows_count": "rows returned by scans",
-    "applied_rows_count": "rows of deltas written into RocksDB",
-    "apply_slice_max_us": "longest slice of applying deltas, in microseconds",
+    "written_rows_count": "rows written into RocksDB",
+    "write_slice_max_us": "longest slice of writing rows into RocksDB, in microseconds",
     "flushes_count": "memtables flushed because of the worker's bound",
     "commits_count": "versions committed",
     "changelog_bytes": "bytes of changelogs written",

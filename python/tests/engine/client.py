@@ -165,8 +165,6 @@ class WorkerProcess:
             "socket_dir": self.socket_dir,
             "memory_bytes": 128 << 20,
             "local_disk_bytes": 1 << 30,
-            "download_threads": 4,
-            "upload_threads": 2,
         } | overrides
         assert self.process.stdin is not None
         assert self.process.stdout is not None

@@ -18,6 +18,10 @@ from cairn.protocol.frames import PRESENCE_ABSENT
 CONF = {"minDeltasForSnapshot": "1"}
 SNAPSHOTS = 6
 
+THREADS = """
+from cairn.checkpoint import transfers
+transfers.DOWNLOAD_THREADS = {count}
+"""
 # While the file "gate" is there, a worker has as many downloads as its number; the next one waits.
 # While "stuck" is there, requests of the kind that it names do not end; the first makes "held".
 STORAGE = """
@@ -55,8 +59,9 @@ def patched(spawn: Callable[..., WorkerProcess], faults: Path) -> Callable[..., 
     """Return a function that spawns a worker whose storage obeys ``faults``."""
     patch = STORAGE.format(folder=str(faults))
 
-    def start(**overrides: object) -> WorkerProcess:
-        return spawn(**{"patch": patch, "download_threads": 1} | overrides)
+    def start(*, download_threads: int = 1, **overrides: object) -> WorkerProcess:
+        threads = THREADS.format(count=download_threads)
+        return spawn(**{"patch": threads + patch} | overrides)
 
     return start
 

@@ -56,13 +56,3 @@ def test_only_whole_numbers_are_accepted(value: object) -> None:
     """A value that means something else in another program is refused, not rounded."""
     with pytest.raises(ConfigError):
         EngineConf.from_mapping({"minBatchesToRetain": value})
-
-
-def test_former_names_are_not_names() -> None:
-    """A name that is also a former name would be refused or accepted by chance."""
-    settings = read_settings().settings
-    former = [name for setting in settings.values() for name in setting.formerly]
-
-    assert former
-    assert len(set(former)) == len(former)
-    assert not set(former) & set(settings)

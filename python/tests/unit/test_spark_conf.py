@@ -178,12 +178,6 @@ def test_an_unknown_setting_names_the_nearest_known_one() -> None:
         spark_conf_function(cahceMemory="1g")
 
 
-def test_a_former_name_is_an_error_that_names_the_new_one() -> None:
-    """A job written before the renaming must not lose its bound silently."""
-    with pytest.raises(ConfigError, match="tierMemory was renamed to cacheMemory"):
-        spark_conf_function(tierMemory="1g")
-
-
 def test_the_engine_runs_on_the_python_of_spark() -> None:
     """Its packages are installed there; another python3 on PATH may not have them."""
     conf = spark_conf_function({"spark.pyspark.python": "/opt/py/bin/python"})

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _NS_PER_MS = 1_000_000
 # The pin is renewed after a quarter of the grace period, so that three renewals may fail.
-_RENEWAL_PART = 4
+_RENEWAL_DIVISOR = 4
 # An upload without a pin is safe for a half: clocks may differ, and requests take time.
-_SAFE_PART = 2
+_SAFE_DIVISOR = 2
 
 
 class PendingUpload:
@@ -116,7 +116,7 @@ class PendingUpload:
         if self._safe_since_ns is None or not self._grace_ns:
             return
         began_ns = self._clock.monotonic_ns()
-        if began_ns - self._safe_since_ns < self._grace_ns // _RENEWAL_PART:
+        if began_ns - self._safe_since_ns < self._grace_ns // _RENEWAL_DIVISOR:
             return
         name = self._pin_objects.store_next(
             objects, lambda renewal: upload_pin_name(self.id, renewal), self._content()
@@ -165,7 +165,7 @@ class PendingUpload:
         if self._safe_since_ns is None or not self._grace_ns:
             return False
         age_ns = self._clock.monotonic_ns() - self._safe_since_ns
-        return age_ns > self._grace_ns // _SAFE_PART
+        return age_ns > self._grace_ns // _SAFE_DIVISOR
 
     def _lost(self) -> BusyError:
         self._is_lost = True

@@ -48,7 +48,7 @@ class PurgeResult:
 
 _INTERVAL_MS = 600_000
 # With a grace period of an hour, the default, that is the interval.
-_INTERVAL_PART = 6
+_INTERVAL_DIVISOR = 6
 _NS_PER_MS = 1_000_000
 # In format 1 each costs a GET. Few at once, so that little time passes between it and the deletion.
 _CHANGELOGS_AT_ONCE = 100
@@ -71,7 +71,7 @@ class PurgeSchedule:
 
     def __init__(self, clock: Clock, grace_ms: int) -> None:
         self._clock = clock
-        self._interval_ns = min(_INTERVAL_MS, grace_ms // _INTERVAL_PART) * _NS_PER_MS
+        self._interval_ns = min(_INTERVAL_MS, grace_ms // _INTERVAL_DIVISOR) * _NS_PER_MS
         self._done: tuple[int, Version] | None = None
 
     def is_due(self, floor: Version, count: int) -> bool:

@@ -31,7 +31,7 @@ PIN_AFTER_MS = 10_000
 RENEWAL_MS = 300_000
 """The query may have a shorter grace period than the reader, whose settings this process has."""
 # The pin is renewed after a quarter of the grace period at the latest.
-_RENEWAL_PART = 4
+_RENEWAL_DIVISOR = 4
 _RETRY_MS = 30_000
 _LOOK_EVERY_S = 1.0
 _RELEASE_WAIT_S = 1.0
@@ -61,7 +61,7 @@ class ReaderPin:
     Threads: all by any; ``keep`` sends the requests, one thread at a time.
 
     Args:
-        checkpoint: returns the store's objects, with the present credentials.
+        checkpoint: the store's objects.
         clock: measures how long the read takes.
         reader_id: unique.
         changed: called when there is something to do at once.
@@ -73,7 +73,7 @@ class ReaderPin:
 
     def __init__(
         self,
-        checkpoint: Callable[[], StoreCheckpoint],
+        checkpoint: StoreCheckpoint,
         clock: Clock,
         reader_id: str,
         changed: Callable[[], None],
@@ -140,24 +140,24 @@ class ReaderPin:
             UnavailableError and other storage errors: call it again.
         """
         with self._lock:
-            checkpoint, reading = self._checkpoint(), self._reading
-            if reading is not None and self._is_due(reading, checkpoint):
-                self._store(reading, checkpoint)
+            reading = self._reading
+            if reading is not None and self._is_due(reading):
+                self._store(reading)
             if self._is_ended:
-                self._objects.delete(checkpoint.objects)
+                self._objects.delete(self._checkpoint.objects)
                 self._gone.set()
 
-    def _is_due(self, reading: Reading, checkpoint: StoreCheckpoint) -> bool:
-        now_ns, grace_ms = self._clock.monotonic_ns(), checkpoint.conf.orphan_grace_ms
+    def _is_due(self, reading: Reading) -> bool:
+        now_ns, grace_ms = self._clock.monotonic_ns(), self._checkpoint.conf.orphan_grace_ms
         if self._is_ended or self.is_given_up or not grace_ms or now_ns < self._retry_ns:
             return False
         if now_ns - self._began_ns < PIN_AFTER_MS * _NS_PER_MS:
             return False
-        renewal_ns = min(RENEWAL_MS, grace_ms // _RENEWAL_PART) * _NS_PER_MS
+        renewal_ns = min(RENEWAL_MS, grace_ms // _RENEWAL_DIVISOR) * _NS_PER_MS
         return reading != self._pinned or now_ns - self._pinned_ns >= renewal_ns
 
-    def _store(self, reading: Reading, checkpoint: StoreCheckpoint) -> None:
-        began_ns = self._clock.monotonic_ns()
+    def _store(self, reading: Reading) -> None:
+        checkpoint, began_ns = self._checkpoint, self._clock.monotonic_ns()
         self._retry_ns = began_ns + _RETRY_MS * _NS_PER_MS  # if this fails
         self._gone.clear()
         try:
@@ -208,7 +208,7 @@ class ReaderPins:
         """Begin to keep the pins, in a thread."""
         threading.Thread(target=self._run, name="cairn-pins", daemon=True).start()
 
-    def begin(self, checkpoint: Callable[[], StoreCheckpoint]) -> ReaderPin:
+    def begin(self, checkpoint: StoreCheckpoint) -> ReaderPin:
         """Return the pin of a read that begins; the caller calls ``end``."""
         pin = ReaderPin(checkpoint, self._clock, new_reader_id(self._entropy), self._look)
         with self._changed:

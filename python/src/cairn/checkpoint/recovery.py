@@ -210,7 +210,6 @@ class Recovery:
         target: Path,
         progress: Progress | None = None,
         kept: Mapping[str, Path] | None = None,
-        present: Callable[[], ObjectStore] | None = None,
     ) -> Materialized:
         """Fill a directory with a snapshot's files, so that RocksDB can open it.
 
@@ -222,8 +221,6 @@ class Recovery:
             target: created if absent; must be empty. After an error the caller removes or keeps it.
             progress: of the load.
             kept: verified SSTs by the object's name, that an earlier load left.
-            present: returns the same objects with the present credentials, which may be renewed
-                during the downloads.
 
         Raises:
             MissingError, CorruptError: names the SST; no byte of it is used.
@@ -232,7 +229,6 @@ class Recovery:
         """
         target.mkdir(parents=True, exist_ok=True)
         progress, kept = progress or Progress(), kept or {}
-        present = present or (lambda: self._objects)
 
         def fetch(file: SstFile) -> tuple[int, int]:
             path = target / file.local_name
@@ -240,7 +236,7 @@ class Recovery:
                 with suppress(OSError):  # a file system without links: the cache has copies
                     os.link(kept[file.object_name], path)
                     return file.size_bytes, 0
-            download = self._downloader(file, snapshot.ref.version, present)
+            download = self._downloader(file, snapshot.ref.version)
             size = self._cache.fetch_into(self._objects.origin, file, path, download)
             return file.size_bytes, size
 
@@ -303,18 +299,16 @@ class Recovery:
             self._add_context(error, name, version)
             raise
 
-    def _downloader(
-        self, file: SstFile, version: Version, present: Callable[[], ObjectStore]
-    ) -> Callable[[Path], None]:
+    def _downloader(self, file: SstFile, version: Version) -> Callable[[Path], None]:
         def download(path: Path) -> None:
             name, size_bytes, crc32c = file.object_name, file.size_bytes, file.crc32c
             try:
                 try:
-                    present().download(name, path, size_bytes=size_bytes, crc32c=crc32c)
+                    self._objects.download(name, path, size_bytes=size_bytes, crc32c=crc32c)
                 except CorruptError as error:
                     # The bytes may have changed in transit: storages do not verify ranges.
                     _LOG.warning("%s arrived corrupt, downloading it again: %s", name, error)
-                    present().download(name, path, size_bytes=size_bytes, crc32c=crc32c)
+                    self._objects.download(name, path, size_bytes=size_bytes, crc32c=crc32c)
             except CairnError as error:
                 self._add_context(error, name, version)
                 raise

@@ -16,6 +16,19 @@ if TYPE_CHECKING:
 
     from cairn.checkpoint.sst_cache import SstCache
 
+UPLOAD_THREADS = 4
+"""SSTs that a worker uploads at the same time, a file per thread.
+
+One per task slot that a worker serves by default. AWS counts on 85 MB/s per connection: four of
+each worker fill the network of an executor. More threads on a slow link only share it.
+"""
+DOWNLOAD_THREADS = 8
+"""Objects that a worker downloads at the same time.
+
+Twice as many, because a query waits for its load, and because the changelogs of a replay are small:
+each costs a round trip rather than bandwidth.
+"""
+
 
 @dataclass(frozen=True)
 class TransferResources:
@@ -36,10 +49,10 @@ class TransferResources:
     cache: SstCache
     downloads: Executor
     uploads: Executor
-    upload_threads: int = 4
+    upload_threads: int = UPLOAD_THREADS
     clock: Clock = SYSTEM_CLOCK
     entropy: Entropy = SYSTEM_ENTROPY
-    download_threads: int = 8
+    download_threads: int = DOWNLOAD_THREADS
     activity: Activity = field(default_factory=Activity)
     upload_activity: Activity = field(default_factory=Activity)
 

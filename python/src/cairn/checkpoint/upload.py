@@ -61,7 +61,7 @@ _SMALL_PREFIXES = ("MANIFEST-", "OPTIONS-")
 _NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000
 # A manifest that this writer stored is there for a half: clocks may differ, requests take time.
-_SAFE_PART = 2
+_SAFE_DIVISOR = 2
 _DELETED_WITHIN_NS = 10_000_000_000
 # How often the log shows the progress of an upload that takes longer than this.
 _LOG_EVERY_NS = 300 * _NS_PER_S
@@ -380,7 +380,7 @@ class SnapshotUploader:
         """
         if self._stored is not None and self._stored[0] == base:
             age_ns = self._resources.clock.monotonic_ns() - self._stored[1]
-            if age_ns < self._grace_ms * _NS_PER_MS // _SAFE_PART:
+            if age_ns < self._grace_ms * _NS_PER_MS // _SAFE_DIVISOR:
                 return True
         if is_stored(self._objects, manifest_name(base)):
             return True

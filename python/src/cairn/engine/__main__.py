@@ -120,12 +120,7 @@ def _start(request: StartRequest) -> tuple[WorkerDirectories, int]:
     directories = WorkerDirectories(
         Path(request.local_dir), Path(request.socket_dir), keeps_cache=request.keeps_cache
     )
-    limits = WorkerLimits(
-        memory_bytes=request.memory_bytes,
-        local_disk_bytes=request.local_disk_bytes,
-        download_threads=request.download_threads,
-        upload_threads=request.upload_threads,
-    )
+    limits = WorkerLimits(request.memory_bytes, request.local_disk_bytes)
     worker = Worker(directories, limits, token=request.token.encode())
     worker.start()
     _, port = control.serve(control.ControlEntry(worker.call, worker.activity), request.token)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from cairn.protocol.calls import CommitAnswer
     from cairn.protocol.frames import Header
     from cairn.storage.hadoop.connections import StorageConnections
+    from cairn.store.committed import Page
     from cairn.store.instance import ProviderInstance
-    from cairn.store.reads import ScanReply
 
     # The payload, its rows, and whether more rows follow.
     Reply = tuple[pa.Buffer | bytes, int, bool]
@@ -126,7 +126,7 @@ class FrameService:
             instance = self._find_instance(session.instance)
         except CairnError:
             return  # the commit fails with the same error
-        target = instance.find_session(session.number)
+        target = instance.open_session(session.number)
         if target is None:
             return  # the session has ended
         try:
@@ -265,9 +265,9 @@ def _ascend(starts: list[bytes], ends: list[bytes | None]) -> bool:
     )
 
 
-def _scanned(page: ScanReply) -> Reply:
+def _scanned(page: Page) -> Reply:
     _check_size(value_bytes(page.rows))
-    return page.rows.serialize(), page.rows.num_rows, page.more
+    return page.rows.serialize(), page.rows.num_rows, page.through is not None
 
 
 _READS = {

@@ -8,12 +8,12 @@ from __future__ import annotations
 import resource
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
-from cairn.checkpoint.transfers import TransferResources
+from cairn.checkpoint.transfers import DOWNLOAD_THREADS, UPLOAD_THREADS, TransferResources
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.clock import SYSTEM_ENTROPY
 from cairn.engine.channel import Listener
@@ -73,8 +73,6 @@ class WorkerLimits:
 
     memory_bytes: int
     local_disk_bytes: int
-    download_threads: int
-    upload_threads: int
 
     @property
     def _shared_bytes(self) -> int:
@@ -115,7 +113,6 @@ class Worker:
         # Unique among all executors: the writer of a snapshot recognises its own manifests by it.
         self._name = SYSTEM_ENTROPY.token(8)
         self._instances: dict[int, ProviderInstance] = {}
-        self._opened: dict[int, OpenRequest] = {}
         self._instances_lock = threading.Lock()  # guards the two above
         self._storage = StorageConnections()
         background = ThreadPoolExecutor(2, "cairn-background")
@@ -133,10 +130,10 @@ class Worker:
                 cache=SstCache(
                     directories.cache_directory, limits.local_disk_bytes, directories.other_caches
                 ),
-                downloads=ThreadPoolExecutor(limits.download_threads, "cairn-download"),
-                uploads=ThreadPoolExecutor(limits.upload_threads, "cairn-upload"),
-                upload_threads=limits.upload_threads,
-                download_threads=limits.download_threads,
+                downloads=ThreadPoolExecutor(DOWNLOAD_THREADS, "cairn-download"),
+                uploads=ThreadPoolExecutor(UPLOAD_THREADS, "cairn-upload"),
+                upload_threads=UPLOAD_THREADS,
+                download_threads=DOWNLOAD_THREADS,
             ),
             pending=PendingBytes(limits.pending_bytes, memory),
             fetched=ByteBudget(limits.pending_bytes),
@@ -200,29 +197,26 @@ class Worker:
 
     # -- control calls -------------------------------------------------------------------------
 
-    def _open(self, request: OpenRequest, *, is_renewal: bool = False) -> Answer:
+    def _open(self, request: OpenRequest) -> Answer:
         number = request.instance
         with self._instances_lock:
-            if is_renewal:
-                self.instance(number)  # it may be closed by now
-            checkpoint = StoreCheckpoint(
-                open_store(request.url, request.storage, self._storage),
-                request.store,
-                request.checkpoint_format,
-                request.conf,
-                SnapshotWriter(request.run_id, f"{self._name}/{number}", engine_description()),
-                self._resources.transfers,
-            )
-            self._opened[number] = request  # not before: a client that failed is created again
             known = self._instances.get(number)
             if known is None:
+                checkpoint = StoreCheckpoint(
+                    open_store(request.url, request.storage, self._storage),
+                    request.store,
+                    request.checkpoint_format,
+                    request.conf,
+                    SnapshotWriter(request.run_id, f"{self._name}/{number}", engine_description()),
+                    self._resources.transfers,
+                )
                 self._instances[number] = ProviderInstance(
                     checkpoint, self._directories.instance_directory(number), self._resources
                 )
         if known is not None:
             # The shim opens an instance again if it does not know whether it is open, or has other
-            # credentials; the loaded version stays. This may wait for a load, without the lock.
-            known.use(checkpoint)
+            # credentials; the loaded version stays.
+            known.renew(request.storage)
         return Answer()
 
     def _abort(self, request: AbortRequest) -> Answer:
@@ -233,10 +227,9 @@ class Worker:
 
     def _maintain(self, request: MaintainRequest) -> Answer:
         instance = self.instance(request.instance)
-        opened = self._opened.get(request.instance)
-        # Sent each time, because temporary credentials may have been renewed.
-        if opened is not None and request.storage not in (None, opened.storage):
-            self._open(replace(opened, storage=request.storage), is_renewal=True)
+        if request.storage is not None:
+            # Sent each time, because temporary credentials may have been renewed.
+            instance.renew(request.storage)
         return instance.maintain(request)
 
     def _changes(self, request: ChangesRequest) -> Answer:
@@ -245,7 +238,6 @@ class Worker:
     def _close(self, request: CloseRequest) -> Answer:
         with self._instances_lock:
             found = self._instances.pop(request.instance, None)
-            self._opened.pop(request.instance, None)
         if found is not None:
             found.close(request.snapshot_wait_ms / 1000)
             self._resources.release_memory()

@@ -91,7 +91,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class StartRequest(Request):
-    """The line that starts a worker, with the bounds of its memory, disk and threads."""
+    """The line that starts a worker, with the bounds of its memory and disk."""
 
     protocol: int
     release: str
@@ -100,8 +100,6 @@ class StartRequest(Request):
     socket_dir: str
     memory_bytes: int
     local_disk_bytes: int
-    download_threads: int
-    upload_threads: int
     keeps_cache: bool = False
 
     @classmethod

@@ -26,7 +26,7 @@ _ARENA_BLOCK_BYTES = 64 * 1024
 # A read of a key whose block is in no cache decompresses the whole block. Blocks of half the size
 # made such reads no faster, and the files took a fifth more CPU.
 BLOCK_BYTES = 8 * 1024
-_KEPT_PART = 4
+_KEPT_DIVISOR = 4
 """This part of the block cache is never lent: indexes and filters of new files need it."""
 _MIN_OPEN_FILES = 16
 _MANIFEST_BYTES = 256 * 1024
@@ -85,7 +85,7 @@ class RocksMemory:
 
     def spare_bytes(self) -> int:
         """Return how much of the block cache may be lent, or is lent already. Any thread."""
-        needed = max(self.cached_bytes(), self.cache_bytes // _KEPT_PART)
+        needed = max(self.cached_bytes(), self.cache_bytes // _KEPT_DIVISOR)
         return max(self.cache_bytes - needed, 0)
 
 

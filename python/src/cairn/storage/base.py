@@ -39,7 +39,7 @@ from cairn.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -322,6 +322,18 @@ class ObjectStore(ABC):
             ConditionalPutUnsupportedError: it has not.
         """
         self._check_open()
+
+    def renew(self, settings: Mapping[str, str]) -> None:  # noqa: B027 - few need it
+        """Use other settings for the same objects from now on: credentials that were renewed.
+
+        Requests in progress end with the former ones. It sends no request.
+
+        Args:
+            settings: as for ``open_store``.
+
+        Raises:
+            ConfigError, AccessError: they cannot be used; the former ones stay.
+        """
 
     def prepare(self) -> None:
         """Expect requests soon: S3 opens its connections, in the background.

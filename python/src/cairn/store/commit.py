@@ -41,7 +41,7 @@ _LARGE_COMMIT_BYTES = 8 << 20
 def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> CommitAnswer:
     """Commit and return the answer. REQUIRES: the instance's lock."""
     clock, checkpoint = state.resources.clock, state.checkpoint
-    base = state.snapshots.rebased(_base_of(state, request))
+    base = state.chain.rebased(_base_of(state, request))
     began = clock.monotonic_ns()
     timeout_s = checkpoint.conf.frame_timeout_ms / 1000
     early_frames = session.complete_early(request.early_frames, request.early_rows, timeout_s)
@@ -62,7 +62,7 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         counts = _kept_counts(base, request)
     else:
         parts, counts = _counted(state, base, parts, request, session.found)
-    changes = [part.applied for part in parts]
+    changes = [part.delta for part in parts]
     encoded = stored = clock.monotonic_ns()
     changelog_bytes = 0
     if not changes and _is_empty(state, base, request, counts):
@@ -86,8 +86,8 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         wait_ns=arrived - began,
         encode_ns=encoded - arrived,
         put_ns=stored - encoded,
-        snapshot_version=state.snapshots.newest_version,
-        snapshot_bytes_left=state.snapshots.left()[1],
+        snapshot_version=state.chain.newest_version,
+        snapshot_bytes_left=state.upload_left()[1],
         lineage_versions=len(version.lineage),
     )
     if state.local.is_open:

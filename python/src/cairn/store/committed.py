@@ -45,8 +45,8 @@ class ScanRequest:
 
 
 @dataclass(frozen=True)
-class ScannedRows:
-    """Rows in ascending key order.
+class Page:
+    """Rows of one family in ascending key order.
 
     Attributes:
         rows: as ``SCAN_REPLY_SCHEMA`` has them.
@@ -95,7 +95,7 @@ class CommittedRows:
                 found[row] = is_present
         return found
 
-    def scan(self, request: ScanRequest, spill: Runs = NO_RUNS) -> ScannedRows:
+    def scan(self, request: ScanRequest, spill: Runs = NO_RUNS) -> Page:
         """Return the next rows of a scan, within its limits; the last row may exceed the bytes.
 
         An empty page with ``through`` says only that the rows up to that key were deleted.
@@ -121,7 +121,7 @@ class CommittedRows:
         else:
             keys, values, through = self._scan_database(request)
         if not runs:
-            return ScannedRows(Layers(_column(keys), _column(values)).merged(limits)[0], through)
+            return Page(Layers(_column(keys), _column(values)).merged(limits)[0], through)
         parts = []
         # What a run has behind the last key of another one is read again for the next rows.
         limit_rows = max(_MIN_MERGED_ROWS, request.limit_rows // len(runs))
@@ -145,7 +145,7 @@ class CommittedRows:
         rows, is_cut = layers.merged(limits)
         if is_cut:
             through = rows.column("key")[-1].as_py()
-        return ScannedRows(rows, through)
+        return Page(rows, through)
 
     def _scan_database(self, request: ScanRequest) -> tuple[list[bytes], list[bytes], bytes | None]:
         page = self.database.scan(

@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cairn.errors import AccessError, CorruptError, DataError, ForeignObjectError, MissingError
-from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
+from cairn.format.names import manifest_name
 from cairn.ids import VersionRef
+from cairn.store.lineage import changelog_names
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
@@ -152,11 +153,7 @@ class Detours:
         damaged = self._damaged()
         if way.base.ref is not None and self._url(manifest_name(way.base.ref)) in damaged:
             return True
-        names = [
-            name
-            for ref in way.lineage
-            for name in (changelog_name(ref), plain_changelog_name(ref.version))
-        ]
+        names = (name for ref in way.lineage for name in changelog_names(ref))
         return any(self._url(name) in damaged for name in names)
 
     def _damaged(self) -> set[str | None]:

@@ -61,7 +61,7 @@ class WrittenRows:
             return self._encoded
 
     @property
-    def applied(self) -> pa.RecordBatch:
+    def delta(self) -> pa.RecordBatch:
         """The rows as the local state takes them."""
         if self.tally.highest_op < OP_APPEND:
             return self.changes

@@ -23,23 +23,17 @@ from cairn.protocol.calls import MaintainAnswer
 from cairn.rocks.failures import translate
 from cairn.rocks.keys import successor
 from cairn.storage.progress import Progress
-from cairn.store import commit, load, snapshot
+from cairn.store import commit, lineage_bound, load, snapshot
 from cairn.store.changes import ChangeFeed
-from cairn.store.reads import (
-    RangesReply,
-    ScanReply,
-    read_keys,
-    read_page,
-    read_ranges,
-    with_spill,
-)
+from cairn.store.purge import purge
+from cairn.store.reads import read_keys, read_page, read_ranges, with_spill
 from cairn.store.runs import NO_RUNS
 from cairn.store.session import SessionThreads, StoreSession
-from cairn.store.snapshot_state import SnapshotDone
+from cairn.store.snapshot_runs import SnapshotDone
 from cairn.store.state import StoreState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -53,8 +47,9 @@ if TYPE_CHECKING:
         LoadRequest,
         MaintainRequest,
     )
-    from cairn.store.committed import ScanRequest
+    from cairn.store.committed import Page, ScanRequest
     from cairn.store.found_keys import FoundKeys
+    from cairn.store.reads import RangesReply
     from cairn.store.resources import WorkerResources
     from cairn.store.runs import Runs
 
@@ -89,7 +84,7 @@ class ProviderInstance:
     ) -> None:
         self.state = StoreState(checkpoint, directory, resources)
         self._directory = directory
-        self.changes = ChangeFeed(lambda: self.state.checkpoint, resources.reader_pins)
+        self.changes = ChangeFeed(checkpoint, resources.reader_pins)
         self._resources = resources
         self._lock = threading.RLock()
         self._cancellable: Progress | None = None  # of the load in progress
@@ -158,16 +153,16 @@ class ProviderInstance:
         try:
             if request.frames or request.early_frames or not state.checkpoint.has_checkpoint_ids:
                 with self._context(request.version):
-                    snapshot.bound_lineage(state, snapshot_wait_s)
+                    lineage_bound.before_commit(state, snapshot_wait_s)
             snapshot_wait_ns = now_ns() - began_ns
             with self._lock, self._context(request.version):
                 self._check_open()
-                session = self.find_session(request.session.number)
+                session = self.open_session(request.session.number)
                 if session is None:
                     raise ClosedError("the session was committed, aborted or replaced already")
                 answer = commit.commit(state, session, request)
                 self.end_sessions(request.session.number)
-                is_overdue = not request.snapshot and snapshot.is_overdue(state)
+                is_overdue = not request.snapshot and lineage_bound.is_overdue(state)
             # The version is durable. The rest may be slow, so it runs without the lock.
             if resources.pending.must_wait(state.local):
                 began_ns = now_ns()
@@ -175,13 +170,13 @@ class ProviderInstance:
                 resources.event_loop.post(state.local.write_runs)
                 resources.pending.wait(state.local, _MAX_PENDING_WAIT_S)
                 answer.memory_wait_ns = now_ns() - began_ns
-            if request.snapshot or snapshot.holds_commit(state):
+            if request.snapshot or lineage_bound.holds_commit(state):
                 began_ns = now_ns()
                 resources.event_loop.wake()
                 # After a failure the answer has an older version: Spark requests a snapshot again.
-                snapshot.take_now(state, snapshot_wait_s)
+                lineage_bound.take_now(state, snapshot_wait_s)
                 snapshot_wait_ns += now_ns() - began_ns
-                answer.snapshot_version = state.snapshots.newest_version
+                answer.snapshot_version = state.chain.newest_version
                 answer.lineage_versions = state.lineage_length()
             answer.snapshot_wait_ns = snapshot_wait_ns
             reply(answer)
@@ -190,7 +185,7 @@ class ProviderInstance:
         if is_overdue:
             snapshot.begin(state)
         if answer.changelog_bytes:
-            snapshot.note_lineage(state, answer.lineage_versions)
+            lineage_bound.warn(state, answer.lineage_versions)
         if answer.changelog_bytes > _LARGE_CHANGELOG_BYTES:
             # Arrow's pool keeps this commit's memory; another store may need it for the next batch.
             resources.release_memory()
@@ -218,16 +213,16 @@ class ProviderInstance:
         def clean_up(store_time: datetime | None) -> int:
             if not request.cleanup:
                 return 0
-            deleted, job = 0, state.snapshots.cleaned
+            deleted, job = 0, state.snapshots.clean_up
             with suppress(TimeoutError):
                 deleted = 0 if job is None else job.result(left_s())
-                state.snapshots.cleaned = None
-            if not state.snapshots.running.acquire(timeout=left_s()):
+                state.snapshots.clean_up = None
+            if not state.snapshots.lock.acquire(timeout=left_s()):
                 return deleted
             try:
-                return deleted + snapshot.purge(state, store_time)
+                return deleted + purge(state, store_time)
             finally:
-                state.snapshots.running.release()
+                state.snapshots.lock.release()
 
         with self._context():
             done = SnapshotDone()
@@ -250,13 +245,13 @@ class ProviderInstance:
             answer.engine = state.figures()
         return answer
 
-    def use(self, checkpoint: StoreCheckpoint) -> None:
-        """Use other credentials for the same objects; a load in progress uses them from now on."""
-        with self._sessions_lock:
-            unused, self.state.checkpoint = self.state.checkpoint, checkpoint
-        if self.state.is_closed:
-            checkpoint.close()
-        self._when_idle(unused.close)  # a call in progress may still need it
+    def renew(self, storage: Mapping[str, str]) -> None:
+        """Use other credentials for the same objects; calls in progress use them from now on.
+
+        Raises:
+            ConfigError, AccessError: they cannot be used; the former ones stay.
+        """
+        self.state.checkpoint.objects.renew(storage)
 
     def close(self, snapshot_wait_s: float = 0.0) -> None:
         """End all sessions and free the local disk; cancel a load in progress. Idempotent.
@@ -268,7 +263,7 @@ class ProviderInstance:
         if loading is not None:
             loading.cancel()
         snapshots, clock = self.state.snapshots, self._resources.clock
-        run, cleaned = snapshots.run, snapshots.cleaned  # a run sets the second before it ends
+        run, cleaned = snapshots.run, snapshots.clean_up  # a run sets the second before it ends
         is_cleaned = cleaned is None or cleaned.done()
         if not snapshot_wait_s or (run is None and is_cleaned):
             self._when_idle(self._close)
@@ -279,7 +274,7 @@ class ProviderInstance:
             with suppress(CairnError):
                 if run is not None:
                     snapshot.wait_for(run, snapshot_wait_s)
-            cleaned = snapshots.cleaned
+            cleaned = snapshots.clean_up
             if cleaned is not None:
                 wait([cleaned], max(0.0, (until_ns - clock.monotonic_ns()) / _NS_PER_S))
             self._wait_until_idle(self._close)
@@ -336,8 +331,11 @@ class ProviderInstance:
 
     # -- sessions ------------------------------------------------------------------------------
 
-    def find_session(self, number: int) -> StoreSession | None:
-        """Return a session, created at its first use; ``None`` if it has ended."""
+    def open_session(self, number: int) -> StoreSession | None:
+        """Return a session; ``None`` if it has ended.
+
+        The first call with a number creates its session and closes the one before it.
+        """
         with self._sessions_lock:
             former = self._session
             if former is not None and former.number == number:
@@ -458,9 +456,9 @@ class ProviderInstance:
         version: int,
         cf: int,
         ranges: list[tuple[bytes, bytes | None]],
-        reply: RangesReply,
+        page: RangesReply,
     ) -> None:
-        """As ``note_found``, for the answer to ``ranges``; those that are no prefix are left out.
+        """As ``note_found``, for a page of ``ranges``; those that are no prefix are left out.
 
         So are ranges with spilled writes, which hide what is committed.
         """
@@ -471,20 +469,20 @@ class ProviderInstance:
         known = [
             start
             for (start, end), is_spilled in zip(
-                ranges[: reply.read_count], reply.is_spilled, strict=False
+                ranges[: page.read_count], page.is_spilled, strict=False
             )
             if not is_spilled and len(start) == length and end == successor(start)
         ]
         if known and length:
-            found.add_prefixes(cf, known, reply.rows)
+            found.add_prefixes(cf, known, page.rows)
 
     def _found_at(self, session: int, version: int) -> FoundKeys | None:
-        current, of_session = self.state.version, self.find_session(session)
+        current, of_session = self.state.version, self.open_session(session)
         if current is None or of_session is None or version < current.version:
             return None
         return of_session.found
 
-    def scan(self, session: int, request: ScanRequest) -> Generator[None, None, ScanReply]:
+    def scan(self, session: int, request: ScanRequest) -> Generator[None, None, Page]:
         """Steps that return one page; see ``get``."""
         state = self.state
         state.require_version()

@@ -28,8 +28,8 @@ from cairn.ids import VersionRef
 from cairn.protocol.calls import LoadAnswer, LoadRequest, LoadSnapshotRequest
 from cairn.storage.progress import Progress
 from cairn.store.changelog_stream import ChangelogStream
-from cairn.store.changes import reading_of, ways_from
 from cairn.store.detours import DAMAGES, Detours
+from cairn.store.lineage import reading_of, ways_from
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ def load(state: StoreState, request: LoadRequest, progress: Progress | None = No
     began = clock.monotonic_ns()
     answer = LoadAnswer()
     state.checkpoint.prepare()
-    if state.snapshots.needs_load:
+    if state.chain.needs_load:
         state.forget_version()
     state.resources.event_loop.run(state.local.check)
     if isinstance(state.local.failure, CorruptError):
-        state.snapshots.note_corrupt(state.local.failure)
+        state.repair.note_corrupt(state.local.failure)
     if request.load_empty or request.version == 0:
         answer.source = "empty"
         wanted = StoreVersion.empty(request.version)
@@ -72,7 +72,7 @@ def load(state: StoreState, request: LoadRequest, progress: Progress | None = No
     elif not _reach_locally(state, request):
         state.metrics.add("loads_count")
         state.root_check.reset()
-        pin = state.resources.reader_pins.begin(lambda: state.checkpoint)
+        pin = state.resources.reader_pins.begin(state.checkpoint)
         try:
             _Loading(state, request, answer, progress, pin).recover()
         except DAMAGES as failure:
@@ -90,7 +90,7 @@ def load(state: StoreState, request: LoadRequest, progress: Progress | None = No
     answer.data_bytes = state.data_bytes(is_new=answer.source != "local")
     # Committed deltas may still be in the queue: reads that need them wait.
     answer.applied_through = state.local.applied_through
-    answer.snapshot_version = answer.snapshot_version or state.snapshots.newest_version
+    answer.snapshot_version = answer.snapshot_version or state.chain.newest_version
     answer.load_ms = (clock.monotonic_ns() - began) // _MS
     return answer
 
@@ -196,8 +196,8 @@ class _Loading:
                     self._open_base(way)
                     # Later loads should not need the detour. Set before the version is current:
                     # a snapshot may begin as soon as it is.
-                    state.snapshots.is_wanted = True
-                    state.snapshots.note_unusable(detours.passed_over(way))
+                    state.chain.want_snapshot()
+                    state.chain.note_unusable(detours.passed_over(way))
                     replay.run(way, self.answer)
             except DAMAGES as other:
                 detours.avoid(other)
@@ -288,7 +288,7 @@ class _Loading:
         Raises:
             DataError, AccessError: there is one, and it is damaged.
         """
-        checkpoint, snapshots = self.state.checkpoint, self.state.snapshots
+        state, checkpoint = self.state, self.state.checkpoint
         if len(wanted.lineage) < checkpoint.conf.min_deltas_for_snapshot:
             return wanted, None
         try:
@@ -297,7 +297,7 @@ class _Loading:
             return wanted, None
         names = [parse_name(info.key) for info in infos]
         stored = {VersionRef(*astuple(name)) for name in names if isinstance(name, ManifestName)}
-        stored -= snapshots.unusable | snapshots.rotten
+        stored -= state.chain.unusable | state.repair.rotten
         if wanted.base.ref not in (None, *stored):
             return wanted, None  # a detour notes that it is gone, and what leads around it stays
         # Not that of the version itself, which was looked for before.
@@ -327,7 +327,7 @@ class _Loading:
         state, answer, progress = self.state, self.answer, self.progress
         clock = state.resources.clock
         began = clock.monotonic_ns()
-        if manifest.ref in state.snapshots.rotten:
+        if manifest.ref in state.repair.rotten:
             raise CorruptError(
                 "SST files of this snapshot are as they were uploaded, but have corrupt blocks",
                 version=manifest.ref.version,
@@ -337,11 +337,7 @@ class _Loading:
         with state.new_database_directory() as directory:
             try:
                 files = state.checkpoint.recovery.materialize(
-                    manifest,
-                    directory,
-                    progress,
-                    state.kept_files,
-                    lambda: state.checkpoint.objects,
+                    manifest, directory, progress, state.kept_files
                 )
             except (UnavailableError, AccessError, CredentialsExpiredError, CancelledError):
                 state.keep_download(directory, manifest)
@@ -382,7 +378,6 @@ class _Replay:
         resources = state.resources
         self._stream = ChangelogStream(
             refs if self._last is None else refs[:-1],
-            # Not of one checkpoint: maintenance may bring other credentials meanwhile.
             lambda ref: state.checkpoint.read(ref.version, str(ref.checkpoint_id)),
             resources.transfers.downloads,
             resources.fetched,

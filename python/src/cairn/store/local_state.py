@@ -529,7 +529,7 @@ class LocalState:
         return self.pending_bytes()
 
     @property
-    def is_writing(self) -> bool:
+    def is_write_due(self) -> bool:
         """Whether rows that must be written are not written yet."""
         oldest = self._oldest()
         return oldest is not None and oldest.first <= self._write_through
@@ -554,7 +554,7 @@ class LocalState:
         except CairnError as failure:
             self.give_up(failure)
             return
-        self._metrics.raise_to("apply_slice_max_us", (clock.monotonic_ns() - began) // 1000)
+        self._metrics.raise_to("write_slice_max_us", (clock.monotonic_ns() - began) // 1000)
         if not ingestion.rows_left:
             self._scheduler.writing.pop(self, None)
             self._resources.in_background(lambda: self._finish(ingestion))
@@ -579,7 +579,7 @@ class LocalState:
         if self._writing is None or self._writing[1] is not ingestion:
             return
         run, _ = self._writing
-        self._metrics.add("applied_rows_count", ingestion.row_count)
+        self._metrics.add("written_rows_count", ingestion.row_count)
         try:
             if failure is not None:
                 raise failure

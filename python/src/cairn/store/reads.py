@@ -20,7 +20,7 @@ from cairn.protocol.frames import (
     ORIGIN_DELETED,
     ORIGIN_SPILL,
 )
-from cairn.store.committed import ScanRequest
+from cairn.store.committed import Page, ScanRequest
 from cairn.store.merge import Layers, page_bytes
 from cairn.store.writes import one_batch
 
@@ -44,17 +44,9 @@ _MERGE_STRIDE_ROWS = 2048
 _RANGES_PER_STEP = 256
 
 
-@dataclass
-class ScanReply:
-    """Rows in ascending key order, as ``SCAN_REPLY_SCHEMA``; ``more`` says that rows follow."""
-
-    rows: pa.RecordBatch
-    more: bool
-
-
-@dataclass
-class RangesReply(ScanReply):
-    """``more`` says that the range of the last row may have more, and later ones were not read.
+@dataclass(frozen=True)
+class RangesReply(Page):
+    """A page of several ranges: those after ``through`` were not read.
 
     Attributes:
         is_spilled: for each range whether the session has spilled writes of it.
@@ -174,7 +166,7 @@ def _over(hit: Hit | None, committed: bytes | None) -> tuple[int, bytes | None]:
 
 def read_page(
     rows: CommittedRows, spill: Runs, request: ScanRequest, clock: Clock
-) -> Generator[None, None, ScanReply]:
+) -> Generator[None, None, Page]:
     """Steps that return one page of a scan. It is empty only when nothing follows."""
     limit_rows = max(1, min(request.limit_rows or _MAX_PAGE_ROWS, _MAX_PAGE_ROWS))
     limit_bytes = max(1, min(request.limit_bytes or _MAX_PAGE_BYTES, _MAX_PAGE_BYTES))
@@ -192,7 +184,7 @@ def read_page(
         size += page_bytes(page.rows)
         is_full = count >= limit_rows or size >= limit_bytes or (is_plain and count)
         if page.through is None or is_full:
-            return ScanReply(one_batch(parts), more=page.through is not None)
+            return Page(one_batch(parts), page.through)
         request = replace(request, start=page.through, inclusive=False)
         if clock.monotonic_ns() >= step_end_ns:
             yield
@@ -319,14 +311,16 @@ def read_ranges(
             start, end = ranges[place]
             request = ScanRequest(cf, start, True, end, *limits)  # noqa: FBT003
             page = yield from read_page(rows, spill, request, clock)
-            part = page.rows, place + 1, page.more
+            part = page.rows, place + 1, page.through is not None
         some, place, more = part
         parts.append(some)
         count += some.num_rows
         size += page_bytes(some)
+    rows_read = one_batch(parts)
+    is_all = not more and place == len(ranges)
     return RangesReply(
-        one_batch(parts),
-        more=more or place < len(ranges),
+        rows_read,
+        None if is_all else rows_read.column("key")[-1].as_py(),
         is_spilled=reader.is_spilled.tolist(),
         read_count=place - 1 if more else place,
     )

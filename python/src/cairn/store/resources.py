@@ -33,7 +33,7 @@ _RELEASE_AFTER_S = 1.0
 _RELEASE_INTERVAL_NS = 100_000_000
 _NS_PER_S = 1_000_000_000
 # Of the bound of pending bytes: commits of stores with few of them may use so much more.
-_RESERVED_PART = 8
+_RESERVED_DIVISOR = 8
 
 
 class _MemoryRelease:
@@ -151,7 +151,7 @@ class PendingBytes:
         if excess <= 0:
             return False
         part = limit // max(1, len(self._bytes_of))
-        return excess > limit // _RESERVED_PART or self._bytes_of.get(store, 0) > part
+        return excess > limit // _RESERVED_DIVISOR or self._bytes_of.get(store, 0) > part
 
     def add(self, store: object, amount: int) -> None:
         """Add bytes that a store enqueued; a negative amount: they were written or dropped."""

@@ -33,8 +33,8 @@ class ScheduledStore(Protocol):
         """The bytes of committed rows that the database lacks and that could be written now."""
 
     @property
-    def is_writing(self) -> bool:
-        """Whether rows are being written, or will be."""
+    def is_write_due(self) -> bool:
+        """Whether rows must be written that are not written yet."""
 
     def write_runs(self) -> None:
         """Begin to write all committed rows into the database."""
@@ -115,7 +115,7 @@ class Scheduler:
 
         Chooses large rows and old ones: those of an idle store would otherwise stay for ever.
         """
-        if any(store.is_writing for store in self._open):
+        if any(store.is_write_due for store in self._open):
             return
         stores = [store for store in self._open if store.run_bytes]
         if stores:

@@ -6,26 +6,26 @@ changes in the order that keeps its invariants.
 Threads. Three kinds of thread meet in a store:
 
     control call   load, commit, use, close    one at a time, under the instance's lock
-    maintenance    snapshot, purge             one at a time, under ``snapshots.running``
+    maintenance    snapshot, purge             one at a time, under ``snapshots.lock``
     event loop     frames, reads, deltas       the only one that uses rows in RocksDB
 
 A control call and maintenance run concurrently; neither lock is acquired while the other is held.
 Both wait for the event loop while they hold their lock, so the event loop acquires neither. It
 acquires only locks that are held briefly and under which no other lock is acquired: the instance's
-``_sessions_lock``, the session's ``_arrival``, ``SnapshotState._lock``, those of metrics and
+``_sessions_lock``, the session's ``_arrival``, ``Chain._lock``, those of metrics and
 pending bytes.
 
 Opening a database takes milliseconds, and closing one may take as long as a flush. So a control
 call opens it before it attaches it, and it is closed in the background after it was detached.
 
     changed by                        what
-    control calls                     version, checkpoint, data_bytes
+    control calls                     version, chain (replaced), repair, data_bytes
     event loop, for control calls     the database: attach, detach
     event loop                        applied_through, written_through, failure, barrier
-    control calls, maintenance        SnapshotState
+    control calls, maintenance        the chain's content, ``snapshots``
 
-``version`` and ``checkpoint`` are immutable and replaced as a whole: a thread without the
-instance's lock reads the reference once.
+``version`` is immutable and replaced as a whole: a thread without the instance's lock reads the
+reference once.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ from cairn.format.names import changelog_name, plain_changelog_name
 from cairn.metrics import Metrics
 from cairn.rocks import RocksDb
 from cairn.rocks.failures import translate
+from cairn.store.chain import Chain
 from cairn.store.deltas import Delta
 from cairn.store.local_state import LocalState, nothing_loaded
+from cairn.store.repair import Repair
 from cairn.store.root_check import RootCheck
-from cairn.store.snapshot_state import SnapshotState
+from cairn.store.snapshot_runs import SnapshotRuns
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
@@ -69,7 +71,9 @@ class StoreState:
     Attributes:
         checkpoint: the store's objects.
         local: the database, and the runs that it does not have.
-        snapshots: what the store knows about manifests.
+        chain: the snapshot in the database, and the changelogs since.
+        repair: which snapshots are rotten.
+        snapshots: the snapshot that is running.
         root_check: whether the objects are still those of this store.
         kept_files: verified SSTs of a load that was interrupted, by the object's name.
     """
@@ -81,7 +85,9 @@ class StoreState:
         self.resources = resources
         self.metrics = Metrics()
         self.local = LocalState(resources, self.metrics)
-        self.snapshots = SnapshotState(resources.clock, grace_ms=checkpoint.conf.orphan_grace_ms)
+        self.chain = Chain(resources.clock, self.local.incarnation)
+        self.repair = Repair()
+        self.snapshots = SnapshotRuns(resources.clock, grace_ms=checkpoint.conf.orphan_grace_ms)
         self.root_check = RootCheck(resources.clock)
         self.is_closed = False
         # INVARIANT: the version of database and runs together; None while it is between two.
@@ -210,9 +216,11 @@ class StoreState:
             self.resources.transfers.cache.mark_unverified()
             raise
         self.resources.event_loop.run(lambda: local.attach(database, version.version))
-        # The incarnation has changed before the version: `snapshot_point` relies on it.
-        self._version = version
-        self.snapshots.opened(local.incarnation, manifest, known or {})
+        self.chain = Chain(
+            self.resources.clock, local.incarnation, manifest, known, self.chain.unusable
+        )
+        self.repair.opened(None if manifest is None else manifest.ref)
+        self._version = version  # after the chain: `snapshot_point` relies on it
 
     def replay(self, changelogs: Iterable[Changelog], version: StoreVersion) -> None:
         """Apply the changelogs after the current version up to ``version``; make it current.
@@ -228,7 +236,7 @@ class StoreState:
                 at = StoreVersion.of_header(changelog.header)
                 if reached is None or not at.was_written_on(reached):
                     raise self._not_a_lineage(at, reached)
-                self.snapshots.add_changelog(at, is_replayed=True)
+                self.chain.add(at, is_replayed=True)
                 self._end_former_kinds(reached, at)
                 self._enqueue(at, changelog.table.to_batches())
                 reached = at
@@ -280,7 +288,7 @@ class StoreState:
         """
         try:
             # Add its base first: a snapshot of the version may begin as soon as it is current.
-            self.snapshots.add_changelog(version)
+            self.chain.add(version)
             before, self._version = self._version, version
             self._end_former_kinds(before, version)
             self._enqueue(version, changes, may_begin_lists=may_begin_lists, wakes=False)
@@ -357,7 +365,7 @@ class StoreState:
                 "applied_through": self.local.applied_through,
                 "written_through": self.local.written_through,
             }
-        left_files, left_bytes = self.snapshots.left()
+        left_files, left_bytes = self.upload_left()
         values |= {
             "lineage_versions_count": self.lineage_length(),
             "snapshot_left_files": left_files,
@@ -370,7 +378,11 @@ class StoreState:
     def lineage_length(self) -> int:
         """Return the number of changelogs that a load of the current version adds to a snapshot."""
         version = self._version
-        return 0 if version is None else len(self.snapshots.rebased(version).lineage)
+        return 0 if version is None else len(self.chain.rebased(version).lineage)
+
+    def upload_left(self) -> tuple[int, int]:
+        """Return the number and size of the files that the running snapshot has to upload."""
+        return (0, 0) if self.snapshots.run is None else self.chain.upload_left()
 
     def close(self) -> None:
         """Close the database and free the local disk."""
@@ -379,12 +391,14 @@ class StoreState:
         self._discard(self._detach())
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    # -- maintenance: REQUIRES ``snapshots.running`` -------------------------------------------
+    # -- maintenance: REQUIRES ``snapshots.lock`` ----------------------------------------------
 
-    def snapshot_point(self) -> tuple[int, StoreVersion | None]:
-        """Return the database's incarnation and the current version, which belong together.
+    def snapshot_point(self) -> tuple[Chain, StoreVersion | None]:
+        """Return the database's chain and the current version, which belong together.
 
-        A load that overtakes this changes the incarnation, so that ``local.checkpoint`` refuses.
+        A load that comes later changes the incarnation, so that ``local.checkpoint`` refuses.
         """
-        incarnation = self.local.incarnation
-        return incarnation, self._version
+        while True:
+            chain, version = self.chain, self._version
+            if self.chain is chain:
+                return chain, version

@@ -52,7 +52,7 @@ from cairn.config import EngineConf
 from cairn.errors import BusyError, FencedError, UnavailableError
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
 from cairn.ids import Attempt, VersionRef
-from cairn.store.changes import reading_of
+from cairn.store.lineage import reading_of
 from cairn.store.root_check import RootCheck
 from cairn.store.version import StoreVersion
 
@@ -497,7 +497,7 @@ class Versions(RuleBasedStateMachine):
         pins = ReaderPins(clock, SYSTEM_ENTROPY)
         checkpoint = self.checkpoint_of("reader")
         head = checkpoint.read(model.ref.version, str(model.ref.checkpoint_id)).header
-        pin = pins.begin(lambda: checkpoint)
+        pin = pins.begin(checkpoint)
         pin.reads(reading_of(StoreVersion.of_header(head)))
         clock.advance(PIN_AFTER_MS / 1000)
         pins.keep()

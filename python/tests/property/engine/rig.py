@@ -263,7 +263,7 @@ class Rig:
         self.rows += len(rows)
         self.keys += [(cf, key) for _, cf, key, *_ in rows]
         self.sent += rows
-        session = self.instance.find_session(self.number)
+        session = self.instance.open_session(self.number)
         assert session is not None
         self.event_loop.run(partial(session.add_frame, self.frames, batch))
 
@@ -310,7 +310,7 @@ class Rig:
             page = self.read(partial(self.instance.scan, self.number, request))
             rows = page.rows.to_pylist()
             found |= {row["key"]: row["value"] for row in rows}
-            if not page.more:
+            if page.through is None:
                 return found
             start, inclusive = rows[-1]["key"], False
 
@@ -323,7 +323,9 @@ class Rig:
         self.event_loop.run(
             lambda: self.instance.note_found_ranges(self.number, version, cf, ranges, page)
         )
-        return [(row["key"], row["value"]) for row in page.rows.to_pylist()], page.more
+        return [
+            (row["key"], row["value"]) for row in page.rows.to_pylist()
+        ], page.through is not None
 
     def get(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
         version = self.local.readable_through

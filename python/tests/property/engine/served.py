@@ -44,9 +44,7 @@ class Served:
 
     def __init__(self, local: Path, sockets: Path) -> None:
         self.directories = WorkerDirectories(local, sockets)
-        self.worker = Worker(
-            self.directories, WorkerLimits(64 << 20, 1 << 20, 1, 1), token=b"token"
-        )
+        self.worker = Worker(self.directories, WorkerLimits(64 << 20, 1 << 20), token=b"token")
         # A worker's sockets end with its process; here the test must close them.
         self.connections: list[Connection] = []
         service: Any = self.worker._listener._dispatcher

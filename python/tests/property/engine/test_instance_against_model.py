@@ -358,7 +358,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     def hold(self) -> None:
         # As a snapshot does: a commit may start another one in the background.
-        running = self.rig.state.snapshots.running
+        running = self.rig.state.snapshots.lock
         if not self.holds_back or not running.acquire(blocking=False):
             return
         local, version = self.rig.local, self.version
@@ -387,7 +387,7 @@ class InstanceMachine(RuleBasedStateMachine):
             local.db.checkpoint(directory)
             assert rows_of(directory, self.rig, state) == state
         loop.run(lambda: local.release_held(incarnation))
-        self.rig.state.snapshots.running.release()
+        self.rig.state.snapshots.lock.release()
 
     @rule()
     def crash(self) -> None:
@@ -399,7 +399,7 @@ class InstanceMachine(RuleBasedStateMachine):
     def end_rig(self) -> None:
         if self.held is not None:
             self.held = None
-            self.rig.state.snapshots.running.release()  # a snapshot may wait for it
+            self.rig.state.snapshots.lock.release()  # a snapshot may wait for it
         self.rig.crash()
 
     @invariant()

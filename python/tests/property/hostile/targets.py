@@ -264,8 +264,6 @@ class Settings(Target):
             "socket_dir": "/y",
             "memory_bytes": 1 << 28,
             "local_disk_bytes": 1,
-            "download_threads": 1,
-            "upload_threads": 1,
         }
         storage = {
             "endpoint_url": "http://127.0.0.1:9000",

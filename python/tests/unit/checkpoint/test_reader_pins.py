@@ -25,7 +25,7 @@ from cairn.config import EngineConf
 from cairn.errors import AccessError, MissingError, UnavailableError
 from cairn.storage.base import Payload
 from cairn.storage.memory import MemoryStore
-from cairn.store.changes import reading_of
+from cairn.store.lineage import reading_of
 from cairn.store.version import StoreVersion
 
 PIN_AFTER_S = PIN_AFTER_MS / 1000
@@ -45,7 +45,7 @@ class Readers:
 
     def begin(self, model: ModelVersion) -> ReaderPin:
         """Begin to read a version; its header is read, and nothing else."""
-        pin = self.pins.begin(lambda: self.checkpoint)
+        pin = self.pins.begin(self.checkpoint)
         pin.reads(reading_of(self.version_of(model)))
         return pin
 

@@ -6,7 +6,6 @@ import json
 import operator
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,7 +13,6 @@ import pytest
 from lookups import lookup
 from served import SESSION, RefusedError, Served
 
-from cairn.errors import ClosedError
 from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.protocol.session_id import SessionId
@@ -22,7 +20,7 @@ from cairn.rocks import Ingestion
 from cairn.store.session import StoreSession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 ONE_PUT = pa.RecordBatch.from_pylist(
     [{"op": 1, "cf": 0, "key": b"a", "value": b"1", "presence": 2}], WRITES_SCHEMA
@@ -171,21 +169,17 @@ def test_a_store_that_cannot_write_does_not_block_reads(
     assert local.written_through == 1
 
 
-def test_a_busy_store_blocks_neither_others_nor_its_own_new_credentials(served: Served) -> None:
+def test_a_busy_store_blocks_neither_others_nor_its_own_new_credentials(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A load of minutes in one partition would block the tasks of all partitions."""
     instance = served.instance
-    opened = served.worker._opened[1]
-    former = instance.state.checkpoint
-    with ThreadPoolExecutor(2) as threads, instance._lock:
-        renewal = threads.submit(served.worker._open, opened)
-        threads.submit(served.worker._open, replace(opened, instance=2)).result(30)
-        renewal.result(30)
+    renewed: list[Mapping[str, str]] = []
+    monkeypatch.setattr(instance.state.checkpoint.objects, "renew", renewed.append)
+    with ThreadPoolExecutor(1) as threads, instance._lock:
+        for number in (1, 2):
+            opened = {**served.opened, "instance": number, "storage": {"token": "new"}}
+            threads.submit(served.call, "open_instance", **opened).result(30)
 
-        assert instance.state.checkpoint is not former
-        former.prepare()  # the call that holds the lock may still use it
-    for thread in threading.enumerate():
-        if thread.name == "cairn-close":
-            thread.join(30)  # it closes the former one after that call
-    with pytest.raises(ClosedError):
-        former.prepare()
+    assert renewed == [{"token": "new"}]
     served.call("close_instance", instance=2)

@@ -12,7 +12,7 @@ _MIB = 1 << 20
 @pytest.mark.parametrize("memory_mib", [64, 128, 256, 4096])
 def test_a_commit_fits_beside_the_shares(memory_mib: int) -> None:
     """Long-lived memory must not fill the bound: a commit needs some copies of its rows."""
-    limits = WorkerLimits(memory_mib * _MIB, 1 << 30, 4, 4)
+    limits = WorkerLimits(memory_mib * _MIB, 1 << 30)
 
     held = limits.cache_bytes + limits.memtable_bytes + limits.pending_bytes
 

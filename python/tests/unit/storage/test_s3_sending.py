@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -64,6 +66,74 @@ def test_a_server_may_take_a_body_later_than_it_accepts_a_connection(
             store.upload(key, source, crc32c=crc32c_file(source))
 
     assert [len(put.body) for put in stub.of("PUT")] == [SIZE, SIZE]
+
+
+IMPORTS = """
+from botocore import awsrequest, handlers, httpsession
+import boto3.session
+from cairn.storage.open import open_store
+"""
+POOLS_UNDER_ANOTHER_NAME = """
+init = httpsession.URLLib3Session.__init__
+def renamed(self, *args, **kwargs):
+    init(self, *args, **kwargs)
+    self.pools = self.__dict__.pop("_pool_classes_by_scheme")
+httpsession.URLLib3Session.__init__ = renamed
+"""
+POOLS_BY_A_FUNCTION = """
+pool = awsrequest.AWSHTTPConnectionPool
+awsrequest.AWSHTTPConnectionPool = lambda *args, **kwargs: pool(*args, **kwargs)
+"""
+CONNECTIONS_WITHOUT_LIMIT = """
+awsrequest.AWSHTTPConnection.timeout = property(lambda self: None, lambda self, value: None)
+"""
+NO_HANDLER = "del handlers.add_expect_header"
+
+
+def put_in_new_process(stub: S3Stub, patch: str) -> list[str]:
+    """Put an object by each of two stores, after a patch of botocore; return what is logged."""
+    puts = f"""
+for name in ("first", "second"):
+    with open_store("s3://bucket/state", {stub.settings!r}) as store:
+        store.put(name, name.encode())
+"""
+    done = subprocess.run(  # noqa: S603 - the lines of this file
+        [sys.executable, "-c", IMPORTS + patch + puts],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("stub", ["http"], indirect=True)
+def test_the_newest_botocore_has_the_parts(stub: S3Stub) -> None:
+    """If this fails, users of the release have neither the limit nor PUTs of one round trip."""
+    assert put_in_new_process(stub, "") == []
+
+
+@pytest.mark.parametrize("stub", ["http"], indirect=True)
+@pytest.mark.parametrize(
+    ("patch", "effect"),
+    [
+        (POOLS_UNDER_ANOTHER_NAME, "connectTimeoutMs"),
+        (POOLS_BY_A_FUNCTION, "connectTimeoutMs"),
+        (CONNECTIONS_WITHOUT_LIMIT, "connectTimeoutMs"),
+        (NO_HANDLER, "one round trip more"),
+    ],
+)
+def test_a_botocore_without_the_parts_costs_what_they_gain(
+    stub: S3Stub, patch: str, effect: str
+) -> None:
+    """Pip installs the newest one, and every job on S3 would stop."""
+    logged = put_in_new_process(stub, patch)
+
+    assert [put.body for put in stub.of("PUT")] == [b"first", b"second"]
+    assert len(logged) == 1
+    assert effect in logged[0]
+    assert "botocore" in logged[0]
 
 
 @pytest.mark.parametrize("stub", ["http"], indirect=True)

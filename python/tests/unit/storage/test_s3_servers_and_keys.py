@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import re
 import ssl
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from cairn.checksum import crc32c_file
 from cairn.clock import FakeClock
 from cairn.errors import (
     AccessError,
+    ClosedError,
     ConditionalPutUnsupportedError,
     ConfigError,
     CredentialsExpiredError,
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from botocore.awsrequest import AWSPreparedRequest
+
+    from cairn.storage.s3.client import SharedClient
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 
@@ -419,6 +424,45 @@ def test_refusals_leave_all_stores_one_client(
     assert len({id(store._client) for store in stores}) == 1
     for store in stores:
         store.close()
+
+
+def test_renewed_keys_are_used_by_the_next_request(
+    stub: S3Stub, closed: list[SharedClient]
+) -> None:
+    """Tokens live for an hour: a request in progress ends with the former ones."""
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def late(request: Request) -> None:
+        if request.access_key == "AK" and request.method == "GET":
+            arrived.set()
+            assert go_on.wait(30)
+
+    with open_store(stub) as store, ThreadPoolExecutor(1) as threads:
+        store.put("a", b"1")
+        stub.answer = late
+        reading = threads.submit(store.get, "a")
+        assert arrived.wait(30)
+        former = store._client
+        store.renew({**stub.settings, "access_key": "NEW"})
+        open_store(stub, access_key="OTHER").close()  # the former client is the one to close
+        assert former in closed
+        assert store.get("a").data == b"1"
+        go_on.set()
+        assert reading.result(30).data == b"1"
+
+    assert [get.access_key for get in stub.of("GET")] == ["AK", "NEW"]
+    with pytest.raises(ClosedError):
+        store.renew(stub.settings)
+
+
+def test_keys_that_cannot_be_used_leave_the_former_ones(stub: S3Stub) -> None:
+    """A malformed token must not end a query whose present one is still valid."""
+    with open_store(stub) as store:
+        with pytest.raises(ConfigError):
+            store.renew({**stub.settings, "secret_key": ""})
+        store.put("a", b"1")
+
+    assert [put.access_key for put in stub.of("PUT")] == ["AK"]
 
 
 def _role(sts_url: str, **more: str) -> dict[str, str]:

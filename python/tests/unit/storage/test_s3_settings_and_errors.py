@@ -90,9 +90,9 @@ def test_settings_never_show_secrets() -> None:
         ({"use_fips": "true", "endpoint_url": "https://s3.example.com"}, "use_fips contradicts"),
         ({"sse": "aes"}, "sse must be one of"),
         ({"sse_kms_key": "k"}, "belongs to sse=aws:kms"),
-        ({"max_connections": "many"}, "whole number"),
-        ({"max_connections": "0"}, "at least 1"),
-        ({"max_conections": "3"}, "max_connections"),
+        ({"max_attempts": "many"}, "whole number"),
+        ({"max_attempts": "0"}, "at least 1"),
+        ({"max_atempts": "3"}, "max_attempts"),
     ],
 )
 def test_bad_settings_are_refused(mapping: dict[str, str], said: str) -> None:

@@ -271,7 +271,7 @@ def test_a_spill_that_finds_the_disk_full_makes_the_cache_give_way(
     cache = rig.resources.transfers.cache
     cache.adopt("s3://b", file, tmp_path / "unused")
     (tmp_path / "unused").unlink()
-    session = rig.instance.find_session(rig.number)
+    session = rig.instance.open_session(rig.number)
     assert session is not None
 
     session.fail(DiskFullError("the local disk is full"))

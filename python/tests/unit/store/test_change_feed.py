@@ -51,7 +51,7 @@ class OneChangelog:
 
 def new_feed(objects: OneChangelog) -> ChangeFeed:
     checkpoint = cast("StoreCheckpoint", objects)
-    return ChangeFeed(lambda: checkpoint, ReaderPins(SYSTEM_CLOCK, SYSTEM_ENTROPY))
+    return ChangeFeed(checkpoint, ReaderPins(SYSTEM_CLOCK, SYSTEM_ENTROPY))
 
 
 def pages(value_bytes: list[int], limit_rows: int = 4096) -> list[pa.RecordBatch]:

@@ -122,7 +122,7 @@ class Store:
     """A store with some slices of work; notes when they are done."""
 
     run_bytes = waiting_since_ns = 0
-    is_writing = True
+    is_write_due = True
 
     def __init__(self, name: str, slices: int, done: list[str]) -> None:
         self.name, self.slices, self.done = name, slices, done

@@ -171,11 +171,11 @@ def idle(rig: Rig, ids: Ids, count: int) -> None:
 
 def sweep(rig: Rig) -> None:
     """Delete orphans now, as once a day."""
-    manifest, version = rig.state.snapshots.manifest, rig.state.version
+    manifest, version = rig.state.chain.manifest, rig.state.version
     assert manifest is not None
     assert version is not None
-    version = rig.state.snapshots.rebased(version)
-    kept = KeptVersions(version.version, KEEP, rig.state.snapshots.changelogs(version.lineage))
+    version = rig.state.chain.rebased(version)
+    kept = KeptVersions(version.version, KEEP, rig.state.chain.changelogs(version.lineage))
     sweep_orphans(rig.state.checkpoint.objects, manifest, kept, grace_ms=-1)
 
 

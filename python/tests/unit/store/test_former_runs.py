@@ -15,7 +15,8 @@ from rig import Rig, family
 
 from cairn.checkpoint.faults import FaultPoint
 from cairn.clock import FakeClock
-from cairn.store import snapshot
+from cairn.store.lineage_bound import take_now
+from cairn.store.purge import purge
 
 FAMILY = family(0, multi=False)
 KEEP = 2
@@ -194,7 +195,7 @@ def test_no_snapshot_is_stored_if_the_checkpoint_is_replaced_during_its_upload(
             runs[0].commit(6)
 
     uploader._fault = replace
-    snapshot.take_now(former.rig.state, 20)
+    take_now(former.rig.state, 20)
 
     assert not any(name.startswith("snapshot/") for name in place.names())
     runs[0].check(place)
@@ -219,7 +220,7 @@ def test_a_query_that_runs_on_has_whole_snapshots_again(
             place.delete()
 
     uploader._fault = delete
-    snapshot.take_now(run.rig.state, 20)
+    take_now(run.rig.state, 20)
     run.commit(5)
     run.maintain()
 
@@ -258,8 +259,8 @@ def test_a_purge_spares_a_checkpoint_that_replaces_its_own_meanwhile(
             runs[0].commit(8)
 
     former.rig.state.checkpoint._purger._fault = replace
-    with former.rig.state.snapshots.running:
-        snapshot.purge(former.rig.state, None)
+    with former.rig.state.snapshots.lock:
+        purge(former.rig.state, None)
 
     (new,) = runs
     assert {f"changelog/{new.file(v)}" for v in range(1, 9)} <= place.names()
@@ -297,8 +298,8 @@ def test_a_sweep_of_a_former_run_spares_the_new_checkpoint(place: Place) -> None
     new.commit(4)
     before = place.names()
 
-    with former.rig.state.snapshots.running:
-        snapshot.purge(former.rig.state, None, sweeps=True)
+    with former.rig.state.snapshots.lock:
+        purge(former.rig.state, None, sweeps=True)
 
     assert place.names() == before
     for run in (former, new):

@@ -24,6 +24,7 @@ from cairn.errors import (
 )
 from cairn.store import snapshot
 from cairn.store.deltas import Delta
+from cairn.store.instance import ProviderInstance
 
 FAMILY = family(0, multi=False)
 
@@ -140,16 +141,16 @@ def test_a_snapshot_overtaken_by_a_reload_at_its_first_request_has_the_current_v
 ) -> None:
     """The bases of the changelogs that it would name are those of another database."""
     ids = fill(rig, 6)
-    is_present = snapshot._is_present
+    is_present = snapshot._Job.is_present
 
-    def overtaken(*arguments: Any) -> bool:  # noqa: ANN401
-        monkeypatch.setattr(snapshot, "_is_present", is_present)
-        answer = is_present(*arguments)
+    def overtaken(job: snapshot._Job) -> bool:
+        monkeypatch.setattr(snapshot._Job, "is_present", is_present)
+        answer = is_present(job)
         rig.load(0, None)
         rig.load(3, ids[3])
         return answer
 
-    monkeypatch.setattr(snapshot, "_is_present", overtaken)
+    monkeypatch.setattr(snapshot._Job, "is_present", overtaken)
 
     assert maintain(rig)["snapshot_version"] == 3
     assert [path.name for path in (tmp_path / "objects" / "snapshot").iterdir()] == [
@@ -180,7 +181,7 @@ def test_after_a_reload_during_an_upload_maintenance_continues(
 
     assert maintain(rig)["snapshot_version"] == 12
     assert maintain(rig)["uploaded_files"] == 0
-    current = rig.state.snapshots.rebased(rig.state.version)  # type: ignore[arg-type]
+    current = rig.state.chain.rebased(rig.state.version)  # type: ignore[arg-type]
     assert current.lineage == ()
     other = Rig(tmp_path / "other", str(tmp_path / "objects"), 2, {})
     assert other.load(12, ids[12])["counts"] == {"0": 12}
@@ -296,22 +297,23 @@ def test_a_load_in_progress_uses_renewed_credentials(
     own.crash()
     rig = Rig(tmp_path / "new", str(tmp_path / "objects"), 2, {})
     rig.resources.transfers = replace(rig.resources.transfers, download_threads=1)
-    rig.instance.use(rig.new_checkpoint("1"))
-    expired = rig.state.checkpoint.objects
-    download, downloads = expired.download, list[str]()
+    rig.instance = ProviderInstance(rig.new_checkpoint("1"), tmp_path / "i2", rig.resources)
+    objects = rig.state.checkpoint.objects
+    download, tokens, used = objects.download, ["first"], list[str]()
 
-    def download_once(name: str, *arguments: Any, **more: Any) -> None:  # noqa: ANN401
-        if downloads:
+    def download_by_token(name: str, *arguments: Any, **more: Any) -> None:  # noqa: ANN401
+        if tokens[-1] in used:
             raise CredentialsExpiredError("the token has expired")
-        downloads.append(name)
+        used.append(tokens[-1])
         download(name, *arguments, **more)
-        rig.instance.use(rig.new_checkpoint("1"))
+        rig.instance.renew({"token": f"after {name}"})
 
-    monkeypatch.setattr(expired, "download", download_once)
+    monkeypatch.setattr(objects, "download", download_by_token)
+    monkeypatch.setattr(objects, "renew", lambda settings: tokens.append(settings["token"]))
 
     assert rig.load(3, ids[3])["source"] == "snapshot"
 
-    assert downloads
+    assert len(used) > 1
     assert rig.contents(0, 3).keys() == {b"1", b"2", b"3"}
     rig.crash()
 
@@ -493,7 +495,7 @@ def test_a_commit_that_waits_for_a_snapshot_blocks_no_load(
     """An upload may take half an hour; loads of the store must not take as long."""
     ids = fill(rig, 2)
     is_waiting = threading.Event()
-    real = rig.state.snapshots.running
+    real = rig.state.snapshots.lock
 
     class Running:
         """The lock, held by an upload until the test releases it."""
@@ -510,7 +512,7 @@ def test_a_commit_that_waits_for_a_snapshot_blocks_no_load(
         def __exit__(self, *_: object) -> None:
             real.release()
 
-    monkeypatch.setattr(rig.state.snapshots, "running", Running())
+    monkeypatch.setattr(rig.state.snapshots, "lock", Running())
     rig.write([(1, 0, b"3", b"v", 2)])
     with ThreadPoolExecutor(2) as threads:
         with real:
@@ -538,24 +540,6 @@ def test_a_store_closed_during_its_upload_is_not_a_bug(
     monkeypatch.setattr(SnapshotUploader, "upload", upload_of_a_missing_file)
 
     assert maintain(rig)["snapshot_version"] == 0
-
-
-def test_new_credentials_during_an_upload_do_not_fail_the_snapshot(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A token may expire at any time, also in the middle of an upload."""
-    fill(rig, 4)
-    after = rig.new_checkpoint("1")
-    upload = SnapshotUploader.upload
-
-    def upload_while_renewed(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
-        monkeypatch.undo()
-        rig.instance.use(after)
-        return upload(*arguments, **more)
-
-    monkeypatch.setattr(SnapshotUploader, "upload", upload_while_renewed)
-
-    assert maintain(rig)["snapshot_version"] == 4
 
 
 def test_a_full_local_disk_after_an_upload_does_not_fail_the_snapshot(

@@ -16,7 +16,7 @@ from rig import Rig, family
 from cairn.checkpoint import upload
 from cairn.errors import AccessError, LineageTooLongError, UnavailableError
 from cairn.protocol.calls import MaintainAnswer, MaintainRequest
-from cairn.store import instance, snapshot
+from cairn.store import instance, lineage_bound, snapshot
 
 FAMILY = family(0, multi=False)
 LIMIT = 6
@@ -150,7 +150,7 @@ def test_files_of_a_failed_attempt_are_not_uploaded_again(
         rig.until_written(number)
     uploads = Uploads(rig, monkeypatch)
     uploads.fails_after = 2
-    rig.state.snapshots.is_wanted = True
+    rig.state.chain.want_snapshot()
 
     with pytest.raises(UnavailableError, match="503"):
         maintain(rig)
@@ -182,7 +182,7 @@ def test_the_log_tells_what_a_long_upload_has_still_to_do(
     uploads = Uploads(rig, monkeypatch)
     uploads.stops_after = 1
     uploads.may_go_on.clear()
-    rig.state.snapshots.is_wanted = True
+    rig.state.chain.want_snapshot()
 
     with caplog.at_level(logging.WARNING):
         maintain(rig, wait_ms=200)
@@ -209,13 +209,13 @@ def test_a_new_database_does_not_use_the_files_of_the_former_one(
         raise UnavailableError("the bucket answers 503", object_name=key)
 
     monkeypatch.setattr(objects, "put_if_absent", refuse)
-    rig.state.snapshots.is_wanted = True
+    rig.state.chain.want_snapshot()
     with pytest.raises(UnavailableError):
         maintain(rig)
     monkeypatch.setattr(objects, "put_if_absent", put)
     rig.load(0, None)
     rig.load(4, ids[4])
-    rig.state.snapshots.is_wanted = True
+    rig.state.chain.want_snapshot()
     done = maintain(rig)
 
     assert done.reused_files == 0
@@ -262,7 +262,7 @@ def test_a_commit_at_the_bound_says_why_it_fails(
     uploads.fails_after = None
     rig.load(LIMIT, ids[-1])
     ids.append(write(rig, LIMIT + 1, ids[-1]))
-    assert rig.state.snapshots.newest_version == LIMIT
+    assert rig.state.chain.newest_version == LIMIT
 
 
 def test_a_commit_at_the_bound_does_not_wait_for_ever(
@@ -366,7 +366,7 @@ def test_a_commit_at_the_bound_continues_an_upload_that_fails_now_and_then(
 
     ids.append(write(rig, LIMIT + 1, ids[-1]))
 
-    assert rig.state.snapshots.newest_version == LIMIT
+    assert rig.state.chain.newest_version == LIMIT
     assert uploads.count == new_ssts(rig)
 
 
@@ -418,10 +418,7 @@ def test_the_log_warns_from_a_tenth_of_the_bound(
     with caplog.at_level(logging.WARNING):
         ids = fill(rig, 1)
         assert not caplog.records
-        rig.state.snapshots.is_wanted = True
-        with pytest.raises(UnavailableError):
-            maintain(rig)
-        rig.state.snapshots.is_wanted = False
+        lineage_bound.take_now(rig.state, 20)
         caplog.clear()
         for number in range(2, 6):
             ids.append(write(rig, number, ids[-1]))

@@ -205,7 +205,7 @@ def test_a_header_that_is_not_the_verified_one_is_not_used(
 
     assert answer["counts"] == {"0": 1000}
     assert len(rig.contents(0, 2)) == 1000
-    known = rig.state.snapshots.changelogs(rig.state.require_version().lineage)
+    known = rig.state.chain.changelogs(rig.state.require_version().lineage)
     assert [entry.ref.checkpoint_id for entry in known] == large_head[1:]
 
 

@@ -311,7 +311,7 @@ def test_a_page_over_a_spill_is_bounded_by_bytes(tmp_path: Path, committed: Comm
         _, page = all_steps(read_page(committed, spill, request, SystemClock()))
         assert value_bytes(page.rows) <= MIB + 6 * KIB
         found += keys_of([page.rows])
-        start, more = found[-1], page.more
+        start, more = found[-1], page.through is not None
 
     assert found == keys
 
@@ -326,7 +326,7 @@ def test_a_page_over_many_deleted_keys_yields(tmp_path: Path, committed: Committ
 
     yields, page = all_steps(read_page(committed, spill, request, HurriedClock()))
 
-    assert (keys_of([page.rows]), page.more) == (keys[-1:], False)
+    assert (keys_of([page.rows]), page.through) == (keys[-1:], None)
     assert yields >= len(keys) // 1000 - 1  # not after the last step
 
 
@@ -455,7 +455,7 @@ def test_ranges_end_at_their_limits(
         assert yields >= 1
         origins, keys, values = page.rows.to_pydict().values()
         assert origins == [2 if value == b"spilled" else 1 for value in values]
-        return keys, page.more
+        return keys, page.through is not None
 
     assert read(1000, MIB) == (expected, False)
     assert read(len(expected), MIB) == (expected, False)
@@ -482,7 +482,7 @@ def test_a_page_of_ranges_that_has_no_row_is_the_last(
         _, page = all_steps(reads.read_ranges(committed, spill, 0, some, SystemClock()))
 
         assert keys_of([page.rows]) == expected
-        assert page.more == (expected == keys[30:35])
+        assert (page.through is not None) == (expected == keys[30:35])
 
 
 def test_a_dropped_family_stays_empty_while_its_ranges_are_read(committed: CommittedRows) -> None:

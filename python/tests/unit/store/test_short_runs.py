@@ -26,8 +26,8 @@ from cairn.format.fields import dump_object
 from cairn.format.names import manifest_name
 from cairn.storage.base import ObjectInfo
 from cairn.storage.memory import MemoryBucket
-from cairn.store import instance, snapshot
-from cairn.store.snapshot_state import SnapshotDone
+from cairn.store import instance, lineage_bound, snapshot
+from cairn.store.snapshot_runs import SnapshotDone
 from cairn.store.state import StoreState
 
 FAMILY = family(0, multi=False)
@@ -252,7 +252,7 @@ def test_a_clean_up_that_fails_costs_no_maintenance(
         job.batch(rig)
     with monkeypatch.context() as patched:
         patched.setattr(snapshot, "purge", fail)
-        snapshot.take_now(rig.state, 20)
+        lineage_bound.take_now(rig.state, 20)
         assert rig.resources.snapshots.wait(20) == []
 
     rig.maintain()
@@ -288,13 +288,13 @@ def test_only_one_commit_of_a_run_waits(job: Job, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(instance, "_REQUESTS_PER_SNAPSHOT", 0.001)
     rig = job.start()
     waits = []
-    take_now = snapshot.take_now
+    take_now = lineage_bound.take_now
 
     def counted(state: StoreState, wait_s: float) -> None:
         waits.append(len(job.ids))
         take_now(state, wait_s)
 
-    monkeypatch.setattr(snapshot, "take_now", counted)
+    monkeypatch.setattr(lineage_bound, "take_now", counted)
 
     for _ in range(3):
         job.batch(rig)

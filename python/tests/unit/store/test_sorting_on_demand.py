@@ -205,7 +205,7 @@ def test_rows_to_be_written_are_written_with_a_version_that_arrives_before_their
 
     assert written.result(20) is None
     assert sorts[:2] == [(1, 1), (2, 3)]
-    assert rig.event_loop.run(lambda: (rig.local.is_writing, rig.local.written_through)) == (
+    assert rig.event_loop.run(lambda: (rig.local.is_write_due, rig.local.written_through)) == (
         False,
         3,
     )

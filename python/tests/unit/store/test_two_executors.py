@@ -16,7 +16,7 @@ from cairn.errors import AccessError
 from cairn.format import manifest
 from cairn.storage.base import ObjectStart
 from cairn.storage.memory import MemoryBucket, MemoryStore
-from cairn.store import snapshot
+from cairn.store import lineage_bound, purge
 
 FAMILY = family(0, multi=False)
 _GRACE_S = 60
@@ -55,13 +55,13 @@ class MovedStore:
 
 def take_snapshot(rig: Rig) -> None:
     """Take a snapshot of the newest version."""
-    snapshot.take_now(rig.state, 20)
+    lineage_bound.take_now(rig.state, 20)
 
 
-def purge(rig: Rig) -> None:
+def purge_now(rig: Rig) -> None:
     """Delete what no kept version needs."""
-    with rig.state.snapshots.running:
-        snapshot.purge(rig.state, None)
+    with rig.state.snapshots.lock:
+        purge.purge(rig.state, None)
 
 
 def serve_in_turns(store: MovedStore) -> tuple[Rig, Rig]:
@@ -85,12 +85,12 @@ def test_an_executor_that_comes_back_finds_the_files_of_its_snapshot(tmp_path: P
     first, second = serve_in_turns(store)
     take_snapshot(first)  # of 9: the files of 3
     store.commit_one_row(second, 3)
-    purge(second)  # the manifest of 3, but not its files, which that of 9 needs
+    purge_now(second)  # the manifest of 3, but not its files, which that of 9 needs
     store.commit_one_row(second, 1)
     store.commit_one_row(first, 1)
     take_snapshot(first)  # of 14
     store.commit_one_row(first, 2)
-    purge(first)
+    purge_now(first)
 
     third = store.executor("third")
     for version in (15, 16):
@@ -115,12 +115,12 @@ def test_an_executor_whose_upload_is_slow_stores_no_snapshot_with_deleted_files(
         if point == FaultPoint.SNAPSHOT_BEFORE_SST:
             uploader._fault = lambda _: None
             store.commit_one_row(second, 3)
-            purge(second)  # the manifest of 3
+            purge_now(second)  # the manifest of 3
             take_snapshot(second)
-            purge(second)  # its files
+            purge_now(second)  # its files
 
     uploader._fault = meanwhile
-    snapshot.take_now(first.state, 20)  # of 9: without the files of 3
+    lineage_bound.take_now(first.state, 20)  # of 9: without the files of 3
     assert first.state.snapshots.failure is None
     store.commit_one_row(first, 2)
     assert first.state.require_version().base.version == 9
@@ -221,9 +221,9 @@ def test_an_executor_that_stores_no_snapshot_itself_does_not_wait_for_one(
         store.commit_one_row(first, 2)
         store.commit_one_row(second, 2)
         take_snapshot(first)
-        assert not snapshot.is_overdue(second.state)
+        assert not lineage_bound.is_overdue(second.state)
         with monkeypatch.context() as patched:
-            patched.setattr(snapshot, "take_now", lambda *_: waits.append(len(store.ids)))
+            patched.setattr(lineage_bound, "take_now", lambda *_: waits.append(len(store.ids)))
             store.commit_one_row(second, 1)
 
     assert second.state.lineage_length() < 10

@@ -49,6 +49,7 @@ public final class Bench {
       case "deduplication" -> throughput.deduplication();
       case "window_churn" -> throughput.windowChurn();
       case "prefix_scan" -> throughput.prefixScan();
+      case "growing_lists" -> throughput.growingLists();
       case "reads" -> throughput.reads();
       case "scan" -> throughput.scan();
       case "parallel_upserts" -> new ParallelWorkload(options, results).run();

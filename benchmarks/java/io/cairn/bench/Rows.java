@@ -24,16 +24,26 @@ abstract class Rows {
   final StructType valueSchema;
   final KeyStateEncoderSpec keySpec;
 
+  /** Whether a key has a list of values. */
+  final boolean areLists;
+
   private Rows(StructType keySchema, StructType valueSchema, KeyStateEncoderSpec keySpec) {
+    this(keySchema, valueSchema, keySpec, false);
+  }
+
+  private Rows(
+      StructType keySchema, StructType valueSchema, KeyStateEncoderSpec keySpec, boolean areLists) {
     this.keySchema = keySchema;
     this.valueSchema = valueSchema;
     this.keySpec = keySpec;
+    this.areLists = areLists;
   }
 
   /** The rows that the options name. */
   static Rows of(BenchOptions options) {
     return switch (options.rows()) {
-      case "longs" -> new Longs();
+      case "longs" -> new Longs(false);
+      case "lists" -> new Longs(true);
       case "wide" -> new Wide();
       case "strings" -> new Strings();
       default -> Large.of(options.rows());
@@ -66,14 +76,14 @@ abstract class Rows {
     return row;
   }
 
-  /** Key: one long. Value: four longs. */
+  /** Key: one long. Value: four longs, or a list of such rows. */
   private static final class Longs extends Rows {
     private static final StructType KEY = longs("key");
     private final UnsafeRow key = longRow(1);
     private final UnsafeRow value = longRow(4);
 
-    Longs() {
-      super(KEY, longs("v0", "v1", "v2", "v3"), new NoPrefixKeyStateEncoderSpec(KEY));
+    Longs(boolean areLists) {
+      super(KEY, longs("v0", "v1", "v2", "v3"), new NoPrefixKeyStateEncoderSpec(KEY), areLists);
     }
 
     @Override

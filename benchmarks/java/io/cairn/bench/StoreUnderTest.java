@@ -69,10 +69,10 @@ final class StoreUnderTest implements AutoCloseable {
             rows.keySchema,
             rows.valueSchema,
             rows.keySpec,
-            false,
+            rows.areLists, // Spark has lists in stores of column families alone
             conf,
             hadoopConf,
-            false,
+            rows.areLists,
             Option.empty());
   }
 

@@ -13,6 +13,11 @@ import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
 final class ThroughputWorkloads {
   private static final int WARM_UP_BATCHES = 3;
   private static final int ROWS_PER_GROUP = 4;
+  private static final int VALUES_PER_LIST = 20;
+  private static final int ROWS_PER_LIST_READ = 10;
+
+  /** As Spark's {@code minDeltasForSnapshot}. */
+  private static final int BATCHES_PER_SNAPSHOT = 10;
 
   private final BenchOptions options;
   private final Results results;
@@ -125,6 +130,61 @@ final class ThroughputWorkloads {
     for (int item = 0; item < ROWS_PER_GROUP; item++) {
       store.put(rows.key(group, item), rows.value(item), COLUMN_FAMILY);
     }
+  }
+
+  /**
+   * Appends a value to the list of each row, as ListState does; one row of ten also reads its list.
+   * The lists have 20 values before the measured part, and a snapshot is due at every tenth batch.
+   */
+  void growingLists() {
+    try (StoreUnderTest store = new StoreUnderTest(options, 0, "default")) {
+      for (int values = 0; values < VALUES_PER_LIST; values++) {
+        run(store, KeyStream.sequential(0), options.keyCount(), options.batchRows(), this::append);
+      }
+      KeyStream keys = KeyStream.uniform(options.keyCount(), options.seed());
+      run(store, keys, WARM_UP_BATCHES, this::append);
+      Usage usage = Usage.ofStores(options, store);
+      long[] count = {0};
+      long nanos = 0;
+      for (int batch = 1; batch <= options.batchCount(); batch++) {
+        nanos +=
+            run(
+                store,
+                keys,
+                1,
+                (s, key) -> {
+                  append(s, key);
+                  if (count[0]++ % ROWS_PER_LIST_READ == 0) {
+                    Answers.require(valuesOf(s, key) > VALUES_PER_LIST, "a list of key", key);
+                  }
+                });
+        if (batch % BATCHES_PER_SNAPSHOT == 0) {
+          store.maintain();
+        }
+      }
+      finish(usage, store, nanos, options.batchCount(), measuredRows());
+      long values = (long) VALUES_PER_LIST * options.keyCount() + rowCount();
+      StateStore opened = store.open();
+      for (long key : KeyStream.sequential(0).next(options.keyCount())) {
+        values -= valuesOf(opened, key);
+      }
+      opened.abort();
+      Answers.require(values == 0, "values missing in lists", values);
+    }
+  }
+
+  private void append(StateStore store, long key) {
+    store.merge(rows.key(key), rows.value(key), COLUMN_FAMILY);
+  }
+
+  private long valuesOf(StateStore store, long key) {
+    long count = 0;
+    scala.collection.Iterator<UnsafeRow> values =
+        store.valuesIterator(rows.key(key), COLUMN_FAMILY);
+    while (values.hasNext()) {
+      count += values.next().getLong(0) == key ? 1 : 0;
+    }
+    return count;
   }
 
   /** Gets the key of each row from a read store. */

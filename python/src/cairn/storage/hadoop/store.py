@@ -113,18 +113,23 @@ class HadoopStore(ObjectStore):
         if rest.startswith("//"):
             authority, _, path = rest.removeprefix("//").partition("/")
         self._root = f"/{path.strip('/')}".rstrip("/")
-        self._settings = settings
+        self._prefix = f"{scheme}://{authority}"
         self._connections = connections
+        self.renew(settings)
+        self._publishing = 0
+
+    def renew(self, settings: Mapping[str, str]) -> None:
+        """Use the file system that the shim has opened with the credentials of now."""
         try:
             self._files = RemoteFiles(
-                connections,
+                self._connections,
                 int(settings[FILE_SYSTEM]),
                 int(settings["timeout_ms"]),
-                f"{scheme}://{authority}",
+                self._prefix,
             )
         except (KeyError, ValueError) as error:
             raise ConfigError("the settings of a file system are malformed") from error
-        self._publishing = 0
+        self._settings = settings
 
     @property
     def replaces_at_once(self) -> bool:

@@ -17,13 +17,12 @@ import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
-from botocore.handlers import add_expect_header
 
 from cairn.errors import ConfigError
 from cairn.storage.s3.assumed_role import assume_role
 from cairn.storage.s3.connections import ConnectionKeeper, open_connections
 from cairn.storage.s3.errors import translate
-from cairn.storage.s3.sending import limit_sending
+from cairn.storage.s3.sending import limit_sending, send_at_once
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
 _USER_AGENT = "cairn-state"
 _RETRIES: Final = "standard"
 _RETRIES_IN_BULK: Final = "adaptive"
+# Connections that a client keeps; requests beyond them open others for themselves. The requests of
+# a worker that are common at one time, a commit per task slot, eight downloads and snapshots, fit.
+_POOL_CONNECTIONS = 32
 
 
 class SharedClient:
@@ -60,7 +62,7 @@ class SharedClient:
         self._opening.submit(open_connections, self.s3, bucket)
 
     def close(self) -> None:
-        """End the connections. REQUIRES: ``users`` is 0."""
+        """End the connections. REQUIRES: ``users`` is 0. Requests in progress end as they began."""
         self._opening.shutdown(wait=False)
         self.s3.close()
         self.bulk.close()
@@ -158,7 +160,7 @@ def _new_client(
     config = _transport(settings, retries).merge(
         Config(
             signature_version=UNSIGNED if settings.anonymous else None,
-            max_pool_connections=settings.max_connections,
+            max_pool_connections=_POOL_CONNECTIONS,
             tcp_keepalive=True,
             use_fips_endpoint=settings.use_fips or None,
             s3={"addressing_style": _addressing_style(settings)},
@@ -179,8 +181,7 @@ def _new_client(
     except (BotoCoreError, ValueError) as error:
         shown = settings.endpoint_shown
         raise translate(error, endpoint=shown, object_name=shown) from error
-    # "Expect: 100-continue" makes each PUT wait for an interim answer: one more round trip.
-    client.meta.events.unregister("before-call.s3", add_expect_header)
+    send_at_once(client)
     limit_sending(client)
     return client
 

@@ -54,11 +54,12 @@ class S3Settings:
         role_duration_s: how long one token is valid.
         sts_endpoint_url: of the service that gives the token; absent: that of AWS.
         sts_region: its region; absent: ``region``.
-        max_connections: size of the pool of connections; transfers of SSTs have another one.
         connect_timeout_ms: limit of one connection attempt.
         read_timeout_ms: longest wait for the server within a request: for its answer, or until it
             has taken the next 128 KiB.
-        max_attempts: number of attempts of one request, including the first.
+        max_attempts: number of attempts of one request, including the first. Each pause is about
+            twice as long as the last: those of five take some seconds. A server that is away for
+            longer is left to Spark's retry of the task. Only tests set another number.
     """
 
     endpoint_url: str | None = None
@@ -82,7 +83,6 @@ class S3Settings:
     role_duration_s: int = 3_600
     sts_endpoint_url: str | None = None
     sts_region: str | None = None
-    max_connections: int = 32
     connect_timeout_ms: int = 5_000
     read_timeout_ms: int = 30_000
     max_attempts: int = 5
@@ -90,7 +90,6 @@ class S3Settings:
     def __post_init__(self) -> None:
         has_key, has_secret = self.access_key is not None, self.secret_key is not None
         counts = (
-            "max_connections",
             "connect_timeout_ms",
             "read_timeout_ms",
             "max_attempts",

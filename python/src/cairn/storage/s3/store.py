@@ -19,6 +19,7 @@ HEAD reads the id of the present object: the PUT's own id means success.
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -52,13 +53,12 @@ from cairn.storage.files import check_crc32c, translate_os_error, write_download
 from cairn.storage.s3.client import acquire, release
 from cairn.storage.s3.errors import translate_delete
 from cairn.storage.s3.requests import S3Requests, checksum_header, object_size, split_url
+from cairn.storage.s3.settings import S3Settings
 from cairn.storage.s3.transfer import PARTS_ABOVE_BYTES, download_ranges, upload_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from cairn.storage.s3.settings import S3Settings
 
 PUT_ID = "cairn-put-id"
 """Metadata key of a PUT's id. DO NOT RENAME: stored in objects."""
@@ -100,20 +100,27 @@ class S3Store(ObjectStore):
         super().__init__(url)
         bucket, _ = split_url(self.url)  # refuse a malformed URL before the client is acquired
         self._settings = settings
+        self._clock = clock
         self._entropy = entropy
         self._page_keys = page_keys
+        self._client_lock = threading.Lock()  # of what `renew` and `close` change
         self._client = acquire(settings.for_bucket(bucket))
-        self._requests, self._bulk = (
+        self._requests, self._bulk = self._new_requests()
+
+    def _new_requests(self) -> tuple[S3Requests, S3Requests]:
+        """Return the requests of the present client, and those for large transfers."""
+        requests, bulk = (
             S3Requests(
                 self._client,
                 self.url,
                 count=self._count,
-                clock=clock,
-                entropy=entropy,
+                clock=self._clock,
+                entropy=self._entropy,
                 is_bulk=is_bulk,
             )
             for is_bulk in (False, True)
         )
+        return requests, bulk
 
     @property
     def origin(self) -> str:
@@ -328,6 +335,18 @@ class S3Store(ObjectStore):
             return "If-None-Match of concurrent requests"
         return " and ".join(ignored)
 
+    def renew(self, settings: Mapping[str, str]) -> None:
+        """Use the client of other settings."""
+        renewed = S3Settings.from_mapping(settings)
+        with self._client_lock:
+            self._check_open()
+            if renewed == self._settings:
+                return
+            former, self._client = self._client, acquire(renewed.for_bucket(self._requests.bucket))
+            self._settings = renewed
+            self._requests, self._bulk = self._new_requests()
+            release(former)
+
     def prepare(self) -> None:
         """Open the connections of the shared client, in the background."""
         super().prepare()
@@ -335,9 +354,10 @@ class S3Store(ObjectStore):
 
     def close(self) -> None:
         """Release the shared client."""
-        if not self._is_closed:
-            super().close()
-            release(self._client)
+        with self._client_lock:
+            if not self._is_closed:
+                super().close()
+                release(self._client)
 
     def _begin_put(self, key: str, data: Payload) -> tuple[str, dict[str, Any]]:
         self._check_open()

@@ -7,11 +7,11 @@ import io.cairn.spark.cache.RowCursor;
 import io.cairn.spark.codec.FamilySpec;
 import io.cairn.spark.codec.RowCodec;
 import io.cairn.spark.minor.MinorStore;
+import io.cairn.spark.protocol.WriteBlock;
 import io.cairn.spark.session.StoreSession;
 import io.cairn.spark.session.StoreSession.OpenFamily;
 import io.cairn.spark.session.StoreVersion;
 import java.util.Arrays;
-import java.util.HashSet;
 import java.util.List;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
@@ -223,7 +223,7 @@ final class CairnStateStore implements MinorStore {
       RowCodec codec = requireMulti(open, "putList");
       requireValues(values);
       encodeKey(open, key);
-      codec.encodeValues(values);
+      encodeValues(codec, values);
       cache.put(open.id(), codec.key, codec.value, false);
     } finally {
       session.leave();
@@ -243,10 +243,17 @@ final class CairnStateStore implements MinorStore {
       RowCodec codec = requireMulti(open, "merge");
       requireValues(values);
       encodeKey(open, key);
-      codec.encodeValues(values);
+      encodeValues(codec, values);
       cache.append(open.id(), codec.key, codec.value);
     } finally {
       session.leave();
+    }
+  }
+
+  private void encodeValues(RowCodec codec, UnsafeRow[] values) {
+    long bytes = codec.encodeValues(values, WriteBlock.MAX_ROW_BYTES);
+    if (bytes > WriteBlock.MAX_ROW_BYTES) {
+      throw session.channel.rowTooLarge(bytes);
     }
   }
 
@@ -329,7 +336,7 @@ final class CairnStateStore implements MinorStore {
 
   @Override
   public scala.collection.immutable.Set<String> allColumnFamilyNames() {
-    return CollectionConverters.asScala(new HashSet<>(session.present().keySet())).toSet();
+    return CollectionConverters.asScala(session.familyNames()).toSet();
   }
 
   @Override

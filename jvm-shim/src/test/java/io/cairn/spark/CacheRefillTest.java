@@ -93,6 +93,28 @@ class CacheRefillTest {
         1, metric(first, "cairnCacheRefills") + metric(second, "cairnCacheRefills"), "refills");
   }
 
+  /** A short query with a small cache must not slow a long one on the same executor. */
+  @Test
+  void queriesOfDifferentCacheMemoryHaveOneCacheEach() throws IOException {
+    long[] keys = LongStream.range(0, KEYS).toArray();
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, keys);
+    try (StoreFixture other = new StoreFixture().withOwnWorker().withLeastCache()) {
+      CairnStateStoreProvider small = other.provider();
+      StateStore filled = small.getStore(1, commit(small, 0, NO_ID, keys), false, false);
+      assertEquals("v7@1", text(filled.get(key(7), "default")));
+      filled.commit();
+      assertEquals(0, metric(filled, "cairnCompleteStores"));
+    }
+
+    StateStore store = provider.getStore(1, id, false, false);
+    assertEquals(expected(), all(store.iterator("default")));
+    store.commit();
+
+    assertEquals(1, metric(store, "cairnCompleteStores"));
+    assertEquals(0, metric(store, "cairnCacheMisses"));
+  }
+
   /** Without another session the thread of the refills does it. */
   @Test
   void aStoreIsRefilledBetweenItsSessions() throws Exception {

@@ -18,10 +18,12 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.cairn.spark.errors.CairnException;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
@@ -273,6 +275,45 @@ class FamiliesTest {
         List.of("1=a", "1=b", "1=c", "1=d", "2=x"),
         list(newest(read).iteratorWithMultiValues("lists")).stream().sorted().toList());
     read.release();
+  }
+
+  /** The list is never in one array, so it must be refused before its elements are joined. */
+  @Test
+  void aListLargerThanAFrameIsRefused() {
+    StateStore store = fixture.familyProvider().getStore(0, NO_ID, false, false);
+    store.createColFamilyIfAbsent("lists", KEY, VALUE, plain(), true, false);
+    UnsafeRow[] large = new UnsafeRow[3];
+    Arrays.fill(large, value("x".repeat(25 << 20)));
+
+    CairnException error =
+        assertThrows(CairnException.class, () -> store.mergeList(key(1), large, "lists"));
+
+    assertEquals("CAIRN_ROW_TOO_LARGE", error.code());
+    assertTrue(error.getMessage().contains("0/0/default, version=1)"), error.getMessage());
+    store.abort();
+  }
+
+  /**
+   * Spark asks for the names on a thread of its own choice; PySpark creates families on another.
+   */
+  @Test
+  void namesCanBeReadWhileAnotherThreadCreatesFamilies() throws Exception {
+    StateStore store = fixture.familyProvider().getStore(0, NO_ID, false, false);
+    CompletableFuture<Void> created =
+        CompletableFuture.runAsync(
+            () -> {
+              for (int i = 0; i < 2_000; i++) {
+                store.createColFamilyIfAbsent("f" + i, KEY, VALUE, plain(), false, false);
+              }
+            });
+
+    while (!created.isDone()) {
+      assertTrue(newest(store).allColumnFamilyNames().contains("default"));
+    }
+
+    created.get();
+    assertEquals(2_001, newest(store).allColumnFamilyNames().size());
+    store.abort();
   }
 
   /**

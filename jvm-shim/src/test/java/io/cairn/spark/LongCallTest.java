@@ -61,11 +61,12 @@ class LongCallTest {
     stuck = fixture.folder.resolve("stuck");
     slow = fixture.folder.resolve("slow");
     isStuck = fixture.folder.resolve("is-stuck");
-    fixture.settings.put(StoreFixture.CAIRN + "downloadThreads", "1");
     fixture.patchEngine(
         """
 import os, time
+from cairn.checkpoint import transfers
 from cairn.storage.local import LocalStore
+transfers.DOWNLOAD_THREADS = 1
 stuck, slow, is_stuck = '%s', '%s', '%s'
 def patch(name):
     original = getattr(LocalStore, name)

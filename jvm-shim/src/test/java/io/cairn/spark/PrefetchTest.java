@@ -20,6 +20,7 @@ import java.util.Map;
 import java.util.NoSuchElementException;
 import java.util.Random;
 import java.util.stream.LongStream;
+import org.apache.logging.log4j.Level;
 import org.apache.spark.TaskContext$;
 import org.apache.spark.TaskContextImpl;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -274,6 +275,40 @@ class PrefetchTest {
 
     store.put(key(KEYS), value("last"), "default");
     assertEquals(2, store.commit());
+  }
+
+  /** The rows stay right, so only the log can say why every batch became slow. */
+  @Test
+  void requestsThatTheWorkerRefusesAreLoggedOnce() throws IOException {
+    fixture.patchEngine(
+        """
+        from cairn.engine import frame_service
+        from cairn.errors import CorruptError
+        from cairn.protocol import frames
+        get, calls = frame_service._READS[frames.GET], []
+        def refusing(request):
+            calls.append(1)
+            if len(calls) % 2:
+                raise CorruptError('a block is damaged')
+            return (yield from get(request))
+        frame_service._READS[frames.GET] = refusing
+        """);
+    try (LogOf log = new LogOf("io.cairn.spark.engine.EngineInstance", Level.WARN)) {
+      StateStore store = opened(fixture.provider());
+      PrefetchIterator rows = rows(fixture.id);
+
+      for (long key : input.keys) {
+        assertEquals(key, rows.next().getLong(0));
+        assertFound(store, key);
+      }
+
+      assertEquals(1, log.lines.size(), log.lines.toString());
+      String line = log.lines.get(0);
+      assertTrue(line.contains("a block is damaged"), line);
+      assertTrue(line.contains("(store=0/0/default, version=1)"), line);
+      assertTrue(line.contains("one by one"), line);
+      store.abort();
+    }
   }
 
   /** The last rows are never consumed, as under a limit, or when the task fails. */

@@ -33,8 +33,8 @@ final class AscendingReads {
 
   private static final int MAX_READS = 2 * MIN_READS;
 
-  /** A page of which a smaller part of the rows is read costs more than it saves. */
-  private static final int MIN_USED_PART = 16;
+  /** A page pays only if one row in so many is read. */
+  private static final int MIN_USED_DIVISOR = 16;
 
   private static final int FIRST_PAGE_ROWS = 64;
   private static final int MAX_PAGE_ROWS = 4096;
@@ -46,7 +46,7 @@ final class AscendingReads {
   private static final int MAX_PAUSE = 1024;
 
   /** More spilled keys than this in or behind the pages make them outdated as a whole. */
-  private static final int MAX_SPILLED = 4096;
+  private static final int MAX_OUTDATED_KEYS = 4096;
 
   /** What {@link #find} returns if the row is not here. */
   static final int UNKNOWN = -1;
@@ -81,7 +81,7 @@ final class AscendingReads {
   private int nextPause = MIN_PAUSE;
 
   /** Keys that were spilled after a page was requested. */
-  private final Set<byte[]> spilled = new TreeSet<>(Arrays::compareUnsigned);
+  private final Set<byte[]> outdatedKeys = new TreeSet<>(Arrays::compareUnsigned);
 
   /** The pages from before the last spill: this one, and the one that is requested ahead. */
   private int olderPages;
@@ -109,7 +109,7 @@ final class AscendingReads {
    */
   int find(ByteSpan key) {
     note(key);
-    if (!spilled.isEmpty() && spilled.contains(key.toArray())) {
+    if (!outdatedKeys.isEmpty() && outdatedKeys.contains(key.toArray())) {
       return UNKNOWN;
     }
     if (page == null || !isFromBefore(key)) {
@@ -122,7 +122,7 @@ final class AscendingReads {
       if (!page.more) {
         return ABSENT;
       }
-      if (usedCount * MIN_USED_PART < page.count) {
+      if (usedCount * MIN_USED_DIVISOR < page.count) {
         drop();
         pause = nextPause;
         nextPause = Math.min(MAX_PAUSE, 2 * nextPause);
@@ -167,7 +167,7 @@ final class AscendingReads {
     page = pages.read(request);
     onPage.accept(page);
     if (olderPages > 0 && --olderPages == 0) {
-      spilled.clear();
+      outdatedKeys.clear();
     }
     pageRows = Math.min(MAX_PAGE_ROWS, pageRows * 2);
     if (!isInclusive) {
@@ -196,8 +196,8 @@ final class AscendingReads {
     for (EntryCursor entries = written.cursor(false); entries.next(); ) {
       Entry.key(entries.slab, entries.at, rowKey);
       if (Bytes.compare(rowKey, start) >= 0) {
-        spilled.add(rowKey.toArray());
-        if (spilled.size() > MAX_SPILLED) {
+        outdatedKeys.add(rowKey.toArray());
+        if (outdatedKeys.size() > MAX_OUTDATED_KEYS) {
           drop();
           return;
         }
@@ -238,7 +238,7 @@ final class AscendingReads {
     page = null;
     from = null;
     pages.drop();
-    spilled.clear();
+    outdatedKeys.clear();
     olderPages = 0;
     rowKey.clear();
     pageRows = FIRST_PAGE_ROWS;

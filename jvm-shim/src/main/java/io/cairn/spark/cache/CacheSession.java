@@ -117,7 +117,7 @@ public final class CacheSession {
 
   private CachedFamily startWrite(int family) {
     buffer.checkOpen();
-    if (buffer.isFinished() || buffer.hasFailed()) {
+    if (buffer.isFinished() || buffer.isInconsistent()) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] a write after the session's writes were finished, or after sending them"
               + " failed");
@@ -197,7 +197,7 @@ public final class CacheSession {
    */
   public void sendWrites() {
     buffer.beginCall();
-    if (buffer.hasFailed()) {
+    if (buffer.isInconsistent()) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the session is finished after sending its writes failed");
     }

@@ -80,7 +80,7 @@ final class CachedFamilies {
    * may be only in the cache.
    */
   long requireFor(CachedFamily family) {
-    return family.isComplete || family.isSpilled ? version : requireApplied;
+    return family.isComplete || family.hasSpilledWrites ? version : requireApplied;
   }
 
   List<CachedFamily> all() {

@@ -24,7 +24,7 @@ final class CachedFamily extends EntryMap {
   boolean isComplete;
 
   /** The open session has spilled writes of this family: the engine has them. */
-  boolean isSpilled;
+  boolean hasSpilledWrites;
 
   /** Keys that the last session wrote. */
   int lastWriteCount;
@@ -58,7 +58,7 @@ final class CachedFamily extends EntryMap {
 
   /** Whether a key that is not cached does not exist. */
   boolean knowsAbsentKeys() {
-    return isComplete && !isSpilled;
+    return isComplete && !hasSpilledWrites;
   }
 
   void markComplete() {
@@ -220,7 +220,7 @@ final class CachedFamily extends EntryMap {
         }
       }
     }
-    isSpilled = false;
+    hasSpilledWrites = false;
     if (isComplete) {
       dropAbsent();
     }
@@ -230,7 +230,7 @@ final class CachedFamily extends EntryMap {
   public void clear() {
     super.clear();
     loseKeys();
-    isSpilled = false;
+    hasSpilledWrites = false;
     openScans = 0;
     nextVictim = 1;
     shadowedCount = 0;

@@ -25,8 +25,8 @@ import java.util.function.BooleanSupplier;
  * for which there is no memory is not cached.
  */
 final class CommittedCache {
-  /** Keys of one request. */
-  static final int MAX_KEYS = 4096;
+  /** Keys of one request of {@link #prefetch}, which sends as many requests as it needs. */
+  static final int KEYS_PER_REQUEST = 4096;
 
   /** Bound of one request's bytes of keys; the last key may exceed it. */
   static final int MAX_KEY_BYTES = 4 << 20;
@@ -43,7 +43,7 @@ final class CommittedCache {
   final PrefetchedRanges ranges = new PrefetchedRanges();
 
   /** Rows that the open session has spilled, and requested before their reads. */
-  private final SpilledAnswers spilled = new SpilledAnswers();
+  private final SpilledAnswers spilledAnswers = new SpilledAnswers();
 
   /** Of the open session, by family. */
   private final Map<CachedFamily, AscendingReads> ascending = new HashMap<>();
@@ -128,7 +128,7 @@ final class CommittedCache {
     source = null;
     pages.use(null);
     ranges.clear();
-    spilled.clear();
+    spilledAnswers.clear();
     ascending.clear();
     endRefills();
     // They cover pages of replies, which no bound counts.
@@ -171,7 +171,7 @@ final class CommittedCache {
     if (refillIfWorthwhile()) {
       return get(family, hash, key, out);
     }
-    SpilledAnswers.Row known = spilled.find(family, key);
+    SpilledAnswers.Row known = spilledAnswers.find(family, key);
     if (known != null) {
       hits++;
       return takeSpilled(known, out);
@@ -213,7 +213,7 @@ final class CommittedCache {
   /** Takes the answer that neither the committed version nor a spill has the key. */
   private boolean takeAbsent(CachedFamily family) {
     // A spill may have deleted it.
-    return takeAbsent(family.isSpilled ? WriteBlock.UNKNOWN : WriteBlock.MISSING);
+    return takeAbsent(family.hasSpilledWrites ? WriteBlock.UNKNOWN : WriteBlock.MISSING);
   }
 
   private boolean takeAbsent(byte presence) {
@@ -241,7 +241,7 @@ final class CommittedCache {
   /** Notes that writes of a family are about to be spilled: what was read ahead may be outdated. */
   void noteSpill(CachedFamily family, EntryMap written) {
     ranges.noteSpill(family, written);
-    spilled.noteSpill(family, written);
+    spilledAnswers.noteSpill(family, written);
     AscendingReads inOrder = ascending.get(family);
     if (inOrder != null) {
       inOrder.noteSpill(written);
@@ -284,7 +284,7 @@ final class CommittedCache {
   int cacheReply(CachedFamily family, byte[][] keys, int[] hashes, BitSet skipped, RowPage rows) {
     checkReply(rows, keys.length);
     int cached = fill(family, keys, hashes, skipped, rows);
-    return cached + spilled.add(family, keys, hashes, skipped, rows);
+    return cached + spilledAnswers.add(family, keys, hashes, skipped, rows);
   }
 
   /** Caches the answer to the first keys. Returns how many of them are cached now. */
@@ -325,7 +325,7 @@ final class CommittedCache {
    * @return the number of keys that were requested
    */
   int prefetch(CachedFamily family, EntryMap written, byte[][] keys, int count) {
-    byte[][] wanted = new byte[Math.min(count, MAX_KEYS)][];
+    byte[][] wanted = new byte[Math.min(count, KEYS_PER_REQUEST)][];
     int[] hashes = new int[wanted.length];
     int wantedCount = 0;
     long wantedBytes = 0;
@@ -427,7 +427,8 @@ final class CommittedCache {
   /** Refills, unless there is no memory for all rows, or the session has spilled. */
   private boolean tryRefill(List<CachedFamily> some) {
     boolean isPossible =
-        refillPolicy.isDue() && families.all().stream().noneMatch(family -> family.isSpilled);
+        refillPolicy.isDue()
+            && families.all().stream().noneMatch(family -> family.hasSpilledWrites);
     if (isPossible) {
       // A task that was cancelled must not wait for all rows.
       refill(some, () -> Thread.currentThread().isInterrupted());
@@ -581,7 +582,7 @@ final class CommittedCache {
     noteApplied();
     endScans();
     for (CachedFamily family : families.all()) {
-      if (family.isSpilled) {
+      if (family.hasSpilledWrites) {
         leaveToEngine(family);
       }
     }

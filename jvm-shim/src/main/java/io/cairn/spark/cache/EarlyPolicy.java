@@ -21,7 +21,7 @@ final class EarlyPolicy {
   /** The next sessions that send nothing early. */
   int pausedSessions;
 
-  /** Whether a session that begins may send writes early. */
+  /** Whether a session that begins to write may send writes early. */
   boolean begin() {
     if (pausedSessions > 0) {
       pausedSessions--;

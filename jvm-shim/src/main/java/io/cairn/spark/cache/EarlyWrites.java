@@ -84,7 +84,11 @@ final class EarlyWrites {
 
   private final EarlyPolicy policy;
   private final EngineSource source;
-  private int untilDue;
+
+  /** New keys after which {@link #send} has something to do: the first one begins the session. */
+  private int untilDue = 1;
+
+  private boolean hasBegun;
 
   /** Writes that the engine has received. */
   private long rows;
@@ -100,7 +104,6 @@ final class EarlyWrites {
   EarlyWrites(EarlyPolicy policy, EngineSource source) {
     this.policy = policy;
     this.source = source;
-    untilDue = policy.begin() ? policy.minWrites : Integer.MAX_VALUE;
   }
 
   /** Counts a new key. */
@@ -145,6 +148,14 @@ final class EarlyWrites {
    * are written again.
    */
   void send(Marked[] families, CachedFamilies known) {
+    if (!hasBegun) {
+      // Here, because readers and refills, which never write, are none of the paused sessions.
+      hasBegun = true;
+      untilDue = policy.begin() ? untilDue + policy.minWrites - 1 : Integer.MAX_VALUE;
+      if (!isDue()) {
+        return;
+      }
+    }
     untilDue = policy.minWrites;
     if (!policy.mayContinue(rows, changedRows)) {
       stop();

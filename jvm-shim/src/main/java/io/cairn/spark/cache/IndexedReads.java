@@ -20,16 +20,16 @@ final class IndexedReads {
   private static final int TIME_BYTES = 8;
 
   /**
-   * The requests have this part of the keys that a prefetch may have. The rows are removed as they
-   * are read, and with all of them the removals evicted one of eight before its read.
+   * The requests have half of the keys that a prefetch may have. The rows are removed as they are
+   * read, and with all of them the removals evicted one of eight before its read.
    */
-  private static final int MEMORY_PART = 2;
+  private static final int MEMORY_DIVISOR = 2;
 
-  private static final int FIRST_KEYS = 64;
-  private static final int MAX_KEYS = 4096;
+  private static final int FIRST_AHEAD_KEYS = 64;
+  private static final int MAX_AHEAD_KEYS = 4096;
 
-  /** Requests of which a smaller part of the keys is read cost more than they save. */
-  private static final int MIN_USED_PART = 16;
+  /** Requests pay only if one key in so many is read. */
+  private static final int MIN_USED_DIVISOR = 16;
 
   /** An open scan, at the place that it has reached. */
   interface Scan {
@@ -71,7 +71,7 @@ final class IndexedReads {
   void follow(Scan opened) {
     forget();
     scan = opened;
-    keyCount = FIRST_KEYS;
+    keyCount = FIRST_AHEAD_KEYS;
     requestedCount = 0;
     usedCount = 0;
   }
@@ -138,10 +138,10 @@ final class IndexedReads {
 
   /** Requests the keys that the next rows of the page name. REQUIRES: none is in flight. */
   private void requestNext() {
-    if (usedCount * MIN_USED_PART < requestedCount) {
+    if (usedCount * MIN_USED_DIVISOR < requestedCount) {
       return;
     }
-    int limit = Math.min(keyCount, prefetcher.keyLimit(family.id) / MEMORY_PART);
+    int limit = Math.min(keyCount, prefetcher.keyLimit(family.id) / MEMORY_DIVISOR);
     int count = Math.min(limit, scan.rowEnd() - end);
     if (count <= 0) {
       return;
@@ -153,7 +153,7 @@ final class IndexedReads {
         keys[named++] = named(page, row);
       }
     }
-    keyCount = Math.min(MAX_KEYS, 2 * keyCount);
+    keyCount = Math.min(MAX_AHEAD_KEYS, 2 * keyCount);
     requestedCount += count;
     aheadFrom = end;
     end += count;

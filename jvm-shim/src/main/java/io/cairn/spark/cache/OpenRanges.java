@@ -18,7 +18,8 @@ import java.util.function.Consumer;
  *
  * <p>Mostly few are open. But user code may leave a scan without reading it to its end, one for
  * each key of a batch. So of more than a few scans a write finds those of its prefix in a map, and
- * a scan that nobody refers to is forgotten.
+ * a scan that nobody refers to is forgotten, with the writes that it keeps. The scans that were
+ * opened last are referred to here, until they keep many writes.
  *
  * <p>Threads: as the session.
  */
@@ -103,6 +104,17 @@ final class OpenRanges {
       next = (next + 1) % RECENT;
     }
     return recent[place] = new Range(scan, family, from, to);
+  }
+
+  /** Forgets the scan of a range as soon as nobody else refers to it. */
+  void holdWeakly(Range range) {
+    for (int i = 0; i < RECENT; i++) {
+      if (recent[i] == range) {
+        recent[i] = null;
+        recentCount--;
+        addEarlier(range);
+      }
+    }
   }
 
   private void addEarlier(Range range) {

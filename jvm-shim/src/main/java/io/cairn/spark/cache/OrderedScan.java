@@ -23,13 +23,17 @@ import java.util.TreeMap;
  * <p>The rows are those of the moment at which the scan was opened, as with Spark's provider:
  * handlers of timers and programs that iterate over a map write while they scan. Before a write
  * changes a key that the scan has not passed, the scan keeps its former write. These are few in
- * Spark's own operators, which change what they have passed; no bound counts them.
+ * Spark's own operators, which change what they have passed; no bound counts them. They are freed
+ * with the scan, so a scan that keeps many, and may be an abandoned one, is held by its user alone.
  */
 final class OrderedScan extends RowCursor implements IndexedReads.Scan, OpenRanges.Scan {
   private static final int FIRST_PAGE_ROWS = 256;
   private static final int MAX_PAGE_ROWS = 16_384;
   private static final int FIRST_PAGE_BYTES = 1 << 16;
   private static final int MAX_PAGE_BYTES = 1 << 20;
+
+  /** Former writes of a scan that was probably abandoned. */
+  private static final int MANY_FORMERS = 1_024;
 
   /** See {@link #seekSides}; no comparison has this result. */
   private static final int NO_SIDE = Integer.MIN_VALUE;
@@ -315,6 +319,10 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan, OpenRang
       former = new Former(Entry.state(slab, at), before.toArray());
     }
     formers.put(name, former);
+    if (formers.size() == MANY_FORMERS) {
+      indexed.end(this);
+      buffer.openRanges.holdWeakly(range);
+    }
   }
 
   /** Whether a key is before those that follow. */

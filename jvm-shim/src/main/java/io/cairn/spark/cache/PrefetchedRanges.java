@@ -128,8 +128,8 @@ final class PrefetchedRanges {
   /** The replies to two requests: of each to the request itself, and to that of its rest. */
   private static final int ANSWERS = 4;
 
-  private static final int MARGIN_PART = 16;
-  private static final int GROWTH_PART = 64;
+  private static final int MARGIN_DIVISOR = 16;
+  private static final int GROWTH_DIVISOR = 64;
   private static final Answer[] NONE = {};
 
   /** Of each family those to the newest request first. */
@@ -159,8 +159,8 @@ final class PrefetchedRanges {
     limits.put(
         family.id,
         page.more
-            ? count - count / MARGIN_PART
-            : Math.max(limit(family.id), count + count / GROWTH_PART + 1));
+            ? count - count / MARGIN_DIVISOR
+            : Math.max(limit(family.id), count + count / GROWTH_DIVISOR + 1));
     isUsed = true;
     Answer[] last = answers.computeIfAbsent(family, any -> new Answer[ANSWERS]);
     System.arraycopy(last, 0, last, 2, ANSWERS - 2);

@@ -22,12 +22,12 @@ import java.util.BitSet;
  */
 public final class Prefetcher {
   /** Bound of one request's keys; the keys above it are read when they are needed. */
-  private static final int MAX_KEYS = 16_384;
+  private static final int MAX_PREFETCH_KEYS = 16_384;
 
-  /** The entries of two requests may take this part of the store's share of the memory. */
-  private static final int MEMORY_PART = 2;
+  /** The entries of two requests may take half of the store's share of the memory. */
+  private static final int MEMORY_DIVISOR = 2;
 
-  private static final int MIN_KEYS = 16;
+  private static final int MIN_PREFETCH_KEYS = 16;
 
   /** A short key and value with their header, and their place in the table. */
   private static final int MIN_BYTES_PER_ENTRY = 64;
@@ -54,7 +54,7 @@ public final class Prefetcher {
     private final boolean isCounted;
 
     /** Keys that were spilled since the request: the reply may have their committed values. */
-    private final BitSet spilled = new BitSet();
+    private final BitSet outdated = new BitSet();
 
     private Request(CachedFamily family, byte[][] keys, int[] hashes, boolean isCounted) {
       this.family = family;
@@ -71,7 +71,7 @@ public final class Prefetcher {
       for (int i = 0; i < keys.length && written != null; i++) {
         key.set(keys[i]);
         if (written.find(hashes[i], key) != 0) {
-          spilled.set(i);
+          outdated.set(i);
         }
       }
     }
@@ -93,7 +93,7 @@ public final class Prefetcher {
       if (isCurrent(family)) {
         answered =
             rows != null
-                ? committed.cacheReply(family, keys, hashes, spilled, rows)
+                ? committed.cacheReply(family, keys, hashes, outdated, rows)
                 : committed.prefetch(family, buffer.writes(family.id), keys, keys.length);
       }
       if (isCounted) {
@@ -182,26 +182,26 @@ public final class Prefetcher {
    */
   public int keyLimit(int family) {
     if (!buffer.isOpen() || !committed.families.isDefined(family)) {
-      return MIN_KEYS;
+      return MIN_PREFETCH_KEYS;
     }
     CachedFamily of = committed.families.get(family);
     long perEntry = Math.max(MIN_BYTES_PER_ENTRY, of.bytes() / Math.max(1, of.count()));
     MemoryAccount account = committed.account;
     long share = account.pool().fairShareBytes(account.use());
-    long limit = share / (2 * MEMORY_PART * perEntry);
-    return (int) Math.max(MIN_KEYS, Math.min(MAX_KEYS, limit));
+    long limit = share / (2 * MEMORY_DIVISOR * perEntry);
+    return (int) Math.max(MIN_PREFETCH_KEYS, Math.min(MAX_PREFETCH_KEYS, limit));
   }
 
   /** As {@link #keyLimit}, for {@link #startPrefixes}. */
   public int prefixLimit(int family) {
-    return Math.max(MIN_KEYS, Math.min(MAX_KEYS, committed.ranges.limit(family)));
+    return Math.max(MIN_PREFETCH_KEYS, Math.min(MAX_PREFETCH_KEYS, committed.ranges.limit(family)));
   }
 
   /**
    * Requests those keys that neither the cache nor the session's writes can answer, sorted and each
    * once, and returns without the reply.
    *
-   * @param keys is sorted by this call; at most {@link #MAX_KEYS} of them are used
+   * @param keys is sorted by this call; at most {@link #MAX_PREFETCH_KEYS} of them are used
    * @return null if no key needs a request
    */
   public Request start(int family, byte[][] keys, int count) {
@@ -221,7 +221,7 @@ public final class Prefetcher {
     CachedFamily of = committed.families.get(family);
     WriteBuffer.Writes written = buffer.writes(family);
     KeySort.sort(keys, count);
-    byte[][] wanted = new byte[Math.min(count, MAX_KEYS)][];
+    byte[][] wanted = new byte[Math.min(count, MAX_PREFETCH_KEYS)][];
     int[] hashes = new int[wanted.length];
     ByteSpan key = new ByteSpan();
     int wantedCount = 0;
@@ -253,7 +253,7 @@ public final class Prefetcher {
    * Requests the rows of those prefixes that are not here yet, sorted and each once, and returns
    * without the reply. The rows are kept until those of two further requests have come.
    *
-   * @param prefixes is sorted by this call; at most {@link #MAX_KEYS} of them are used
+   * @param prefixes is sorted by this call; at most {@link #MAX_PREFETCH_KEYS} of them are used
    * @return null if no prefix needs a request
    */
   public RangeRequest startPrefixes(int family, byte[][] prefixes, int count) {
@@ -263,7 +263,7 @@ public final class Prefetcher {
     }
     CachedFamily of = committed.families.get(family);
     KeySort.sort(prefixes, count);
-    byte[][] from = new byte[Math.min(count, MAX_KEYS)][];
+    byte[][] from = new byte[Math.min(count, MAX_PREFETCH_KEYS)][];
     byte[][] to = new byte[from.length][];
     int wanted = 0;
     long wantedBytes = 0;

@@ -13,21 +13,21 @@ import io.cairn.spark.cache.memory.MemoryAccount;
  * <p>A refill that is lost soon afterwards, or half-way, was in vain: the store then waits for some
  * sessions, each time twice as many.
  *
- * <p>Changed by the user of the cache; {@link #isDue} and {@link #gain} may be called from any
+ * <p>Changed by the user of the cache; {@link #isDue} and {@link #paidRows} may be called from any
  * thread.
  */
 final class RefillPolicy {
   /** A request costs as much as the refill of this number of rows. */
   static final int ROWS_PER_REQUEST = 16;
 
-  /** A session refills when requests have cost this part of the refill. */
-  static final int PAID_PART = 8;
+  /** A session refills when requests have cost one row per so many that it must read. */
+  static final int PAID_DIVISOR = 8;
 
   /** So many rows are read at once, at the start of a session: some tenths of a second. */
   static final long FEW_ROWS = 1 << 17;
 
-  /** A part of the pool that a refill leaves to the writes of the next batches. */
-  private static final int FREE_PART = 8;
+  /** A refill leaves one byte in so many of the pool to the writes of the next batches. */
+  private static final int FREE_DIVISOR = 8;
 
   /** A refill that was lost within this number of sessions was in vain. */
   private static final int MIN_SESSIONS = 4;
@@ -144,7 +144,7 @@ final class RefillPolicy {
 
   /** Whether a session should refill now: few rows are left, or much was paid for requests. */
   boolean isWorthwhile() {
-    return rows - refilledRows <= fewRows + PAID_PART * paidRows;
+    return rows - refilledRows <= fewRows + PAID_DIVISOR * paidRows;
   }
 
   /** Whether the store may be refilled now: all rows fit, and no refill was lost recently. */
@@ -153,11 +153,11 @@ final class RefillPolicy {
     long wanted = rows * (known > 0 ? known : assumedBytesPerRow) - account.bytes();
     return !isComplete
         && waitSessions == 0
-        && wanted <= account.obtainableBytes() - account.pool().limitBytes() / FREE_PART;
+        && wanted <= account.obtainableBytes() - account.pool().limitBytes() / FREE_DIVISOR;
   }
 
-  /** What the store has paid since it was complete, in rows: the gain of a refill. */
-  long gain() {
+  /** What requests have cost since the store was complete, in rows of a refill. */
+  long paidRows() {
     return paidRows;
   }
 }

@@ -43,7 +43,7 @@ final class SpilledAnswers {
    * @param skipped the keys that were spilled since the request
    */
   int add(CachedFamily family, byte[][] keys, int[] hashes, BitSet skipped, RowPage reply) {
-    if (!family.isSpilled) {
+    if (!family.hasSpilledWrites) {
       return 0;
     }
     Map<byte[], Row> rows = new TreeMap<>(Arrays::compareUnsigned);

@@ -272,8 +272,8 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
   }
 
   /** What requests to the engine have cost since the cache was complete, in rows of a refill. */
-  public long refillGain() {
-    return committed.refillPolicy.gain();
+  public long paidRows() {
+    return committed.refillPolicy.paidRows();
   }
 
   /** Frees everything, now or when the open session ends. Idempotent. */

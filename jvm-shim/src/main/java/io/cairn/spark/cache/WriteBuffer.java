@@ -25,8 +25,8 @@ import java.util.Map;
  * if there is none, all writes so far are spilled: sent to the engine and dropped.
  */
 final class WriteBuffer {
-  /** Above {@link MemoryPool#writeBytes}, a write buffer leaves this part of the pool free. */
-  private static final int FREE_PART = 8;
+  /** Above {@link MemoryPool#writeBytes}, a write buffer leaves one byte in so many free. */
+  private static final int FREE_DIVISOR = 8;
 
   /** Fewer writes are folded in little more time than another thread needs to start. */
   private static final int MIN_BACKGROUND_FOLD = 2_048;
@@ -65,7 +65,7 @@ final class WriteBuffer {
   private Writes[] families = new Writes[0];
   private volatile boolean isOpen = true;
   private volatile boolean isFinished;
-  private boolean hasFailed;
+  private boolean isInconsistent;
   private long spillCount;
 
   /** By family: writes that were spilled, as {@link #expectedRows} counts them. */
@@ -139,11 +139,11 @@ final class WriteBuffer {
   }
 
   /**
-   * Whether sending failed half-way before the commit: the writes can neither be sent nor be
-   * dropped.
+   * Whether the engine may have a part of a frame, or the session lack a write: while writes are
+   * sent before the commit, and for good if that fails. They can then neither be sent nor dropped.
    */
-  boolean hasFailed() {
-    return hasFailed;
+  boolean isInconsistent() {
+    return isInconsistent;
   }
 
   long spillCount() {
@@ -252,7 +252,7 @@ final class WriteBuffer {
 
   /** Reads the whole list of an APPEND entry: the committed or spilled elements and its own. */
   void getAppended(CachedFamily family, byte[] slab, long at, ByteSpan out) {
-    boolean isWhole = Entry.presence(slab, at) == WriteBlock.MISSING && !family.isSpilled;
+    boolean isWhole = Entry.presence(slab, at) == WriteBlock.MISSING && !family.hasSpilledWrites;
     Entry.key(slab, at, entryKey);
     if (!isWhole && committed.get(family, Entry.hash(slab, at), entryKey, out)) {
       Entry.value(slab, at, entryValue);
@@ -317,7 +317,7 @@ final class WriteBuffer {
       }
     } catch (Throwable failure) {
       // The session lacks some of its writes: it must not be committed.
-      hasFailed = true;
+      isInconsistent = true;
       throw failure;
     }
   }
@@ -399,16 +399,16 @@ final class WriteBuffer {
   private void sendEarlyIfDue() {
     if (early.isDue()) {
       // As for a spill: part of a frame may be in the channel.
-      hasFailed = true;
+      isInconsistent = true;
       early.send(families, committed.families);
-      hasFailed = false;
+      isInconsistent = false;
     }
   }
 
   /** Adds or replaces the write of the key of {@link #last}, if the removal has an effect. */
   private void addRemove(CachedFamily family, ByteSpan key) {
     int address = last.address;
-    if (address == 0 && !family.isSpilled && presence(family, key) == WriteBlock.MISSING) {
+    if (address == 0 && !family.hasSpilledWrites && presence(family, key) == WriteBlock.MISSING) {
       return;
     }
     int found = address;
@@ -516,7 +516,7 @@ final class WriteBuffer {
       isEmpty &= writes == null || writes.count() == 0;
     }
     boolean mayEvict = held == 0 || needed <= pool.writeBytes() - held;
-    boolean isFree = mayEvict || pool.freeBytes() - needed >= pool.limitBytes() / FREE_PART;
+    boolean isFree = mayEvict || pool.freeBytes() - needed >= pool.limitBytes() / FREE_DIVISOR;
     if (isFree && account.tryReserve(needed)) {
       return true;
     }
@@ -539,7 +539,7 @@ final class WriteBuffer {
     openRanges.forAll(OpenRanges.Scan::beforeSpill);
     // Before the first block is sent: a session whose spill failed half-way must not be repeated.
     spillCount++;
-    hasFailed = true;
+    isInconsistent = true;
     early.forget(families);
     send(new BlockWriter(block -> source.write(block, true)));
     forgetReads();
@@ -553,13 +553,13 @@ final class WriteBuffer {
       }
     }
     // Only now: writes that are sent, and still here, would be sent twice.
-    hasFailed = false;
+    isInconsistent = false;
   }
 
   /** Hides the committed entries of spilled keys until the session ends. */
   private void shadow(CachedFamily family, Writes writes) {
     for (EntryCursor entries = writes.cursor(false); entries.next(); ) {
-      family.isSpilled = true;
+      family.hasSpilledWrites = true;
       int address = family.findSameKey(entries.slab, entries.at);
       if (address != 0) {
         family.shadow(family.slab(address), Slabs.at(address));
@@ -586,7 +586,7 @@ final class WriteBuffer {
   private void send(BlockWriter writer) {
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
-        boolean all = committed.families.get(i).isSpilled;
+        boolean all = committed.families.get(i).hasSpilledWrites;
         EarlyWrites.addNew(writer, i, families[i], all, false);
       }
     }

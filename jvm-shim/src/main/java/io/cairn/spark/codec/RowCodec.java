@@ -259,23 +259,30 @@ public final class RowCodec {
   }
 
   /**
-   * Encodes list elements, concatenated, into {@link #value}. REQUIRES: {@link #encodeKey} encoded
-   * their key last.
+   * Encodes list elements, concatenated, into {@link #value}, unless they take more than a number
+   * of bytes. REQUIRES: {@link #encodeKey} encoded their key last.
+   *
+   * @return the bytes that they take
    */
-  public void encodeValues(UnsafeRow[] values) {
+  public long encodeValues(UnsafeRow[] values, int maxBytes) {
     byte[][] parts = new byte[values.length][];
-    int total = 0;
+    long total = 0;
     for (int index = 0; index < values.length; index++) {
-      parts[index] = encoded(values[index]);
-      total += parts[index].length;
+      byte[] part = encoded(values[index]);
+      total += part.length;
+      parts[index] = total <= maxBytes ? part : null;
     }
-    byte[] all = new byte[total];
+    if (total > maxBytes) {
+      return total;
+    }
+    byte[] all = new byte[(int) total];
     int at = 0;
     for (byte[] part : parts) {
       System.arraycopy(part, 0, all, at, part.length);
       at += part.length;
     }
     value.set(all);
+    return total;
   }
 
   /**

@@ -4,7 +4,10 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.protocol.Json;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Supplier;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The part of one provider object that runs in a worker: opened there at its first call, and opened
@@ -14,6 +17,8 @@ import java.util.function.Supplier;
  * has loaded in the engine; {@link #isOpen} says whether that version is still loaded.
  */
 public final class EngineInstance implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(EngineInstance.class);
+
   private final int number = WorkerPool.nextInstance();
   private final WorkerPool pool;
   private final String group;
@@ -29,6 +34,7 @@ public final class EngineInstance implements AutoCloseable {
   private volatile boolean needsFiles;
 
   private boolean isClosed;
+  private final AtomicBoolean hasWarnedOfRefusal = new AtomicBoolean();
 
   /**
    * @param group stores of one group share a worker
@@ -46,6 +52,20 @@ public final class EngineInstance implements AutoCloseable {
 
   String store() {
     return store;
+  }
+
+  /**
+   * Notes that the worker refused a request of rows that no read waits for yet. Logs the first one
+   * only: a fault that stays refuses one in every batch, or in every page of a scan.
+   */
+  void noteRefusedAhead(CairnException error) {
+    if (hasWarnedOfRefusal.compareAndSet(false, true)) {
+      LOG.warn(
+          "The worker refused to read rows ahead, and logs no further refusal of this store: {}."
+              + " Rows are right, but slower: reads ask for these rows again, one by one if need"
+              + " be, and the next batch loads its version again",
+          error.getMessage());
+    }
   }
 
   public int number() {

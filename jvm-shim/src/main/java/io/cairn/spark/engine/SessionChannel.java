@@ -50,7 +50,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private final EngineInstance instance;
   private final long version;
   private final Supplier<Loaded> reload;
-  private final ReplayBuffer spilled = new ReplayBuffer();
+  private final ReplayBuffer replayBuffer = new ReplayBuffer();
   private final BatchWriter writer = new BatchWriter();
   private final BatchReader reader = new BatchReader();
   private final RowPage rows = new RowPage();
@@ -76,7 +76,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
 
   private long rowsRead;
   private long appliedThrough;
-  private volatile boolean hasFailed;
+  private volatile boolean needsReload;
 
   /** Why the session cannot continue. Null: it can. */
   private CairnException failure;
@@ -192,11 +192,12 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     try {
       waiting.receive();
     } catch (CairnException e) {
-      hasFailed = true;
-      // If only this request was refused, the read that needs its rows receives the error.
+      needsReload = true;
       if (channel.isBroken()) {
         throw e;
       }
+      // Only this request was refused: the reads that need its rows ask for them again.
+      instance.noteRefusedAhead(e.at(instance.store(), version));
     }
   }
 
@@ -246,7 +247,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
               sent(block);
               return built;
             });
-    spilled.add(frame, block.count());
+    replayBuffer.add(frame, block.count());
   }
 
   @Override
@@ -372,29 +373,29 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
    * frames again. Throws the error if that is not possible.
    */
   private void recover(CairnException error) {
-    hasFailed = true;
-    if (!instance.prepareRetry(error) || !spilled.isComplete()) {
+    needsReload = true;
+    if (!instance.prepareRetry(error) || !replayBuffer.isComplete()) {
       throw error;
     }
     LOG.warn(
         "{}; the session continues: its version is loaded again, {} frames are sent again",
         error.getMessage(),
-        spilled.frameCount());
+        replayBuffer.frameCount());
     drop();
     Loaded loaded = reload.get();
     session = loaded.session;
     appliedThrough = loaded.appliedThrough;
     forgetEarly();
-    framesSent = spilled.frameCount();
-    rowsSent = spilled.rowCount();
+    framesSent = replayBuffer.frameCount();
+    rowsSent = replayBuffer.rowCount();
     if (framesSent > 0) {
-      spilled.send(channel(), session);
+      replayBuffer.send(channel(), session);
     }
   }
 
-  /** Whether the engine failed in this session, even if it recovered: the next one loads again. */
-  public boolean hasFailed() {
-    return hasFailed;
+  /** Whether the next session must load: the engine failed in this one, even if it recovered. */
+  public boolean needsReload() {
+    return needsReload;
   }
 
   /** Rows read from the engine so far. */
@@ -406,7 +407,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   public void close() {
     // Something may refer to the session until its task ends, but its frames and its last page are
     // not needed any more. A task may have hundreds of sessions.
-    spilled.clear();
+    replayBuffer.clear();
     writer.release();
     rows.release();
     lookup = null;

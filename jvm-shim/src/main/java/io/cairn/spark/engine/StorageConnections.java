@@ -43,12 +43,20 @@ public final class StorageConnections implements AutoCloseable {
     if (freeCount > 0 || openCount >= MAX_CONNECTIONS || isClosed) {
       return;
     }
+    // A file system of Hadoop's may load classes of the job.
+    DaemonThreads.start(
+        DaemonThreads.ofTask("cairn-" + worker + "-files-" + (openCount + 1), this::serve));
     openCount++;
     freeCount++;
-    // With the class loader of the task: a file system of Hadoop's may load classes of the job.
-    Thread thread = new Thread(this::serve, "cairn-" + worker + "-files-" + openCount);
-    thread.setDaemon(true);
-    thread.start();
+  }
+
+  /** As {@link #open}, by a thread that goes on without it. */
+  private void openNext() {
+    try {
+      open();
+    } catch (CairnException e) {
+      LOG.warn("no further storage connection to {}: {}", worker, e.getMessage());
+    }
   }
 
   /** Answers requests until the connection ends. */
@@ -83,7 +91,7 @@ public final class StorageConnections implements AutoCloseable {
 
   private synchronized void begin() {
     freeCount--;
-    open();
+    openNext();
   }
 
   private synchronized void end() {
@@ -96,7 +104,7 @@ public final class StorageConnections implements AutoCloseable {
     if (wasConnected) {
       // If the worker is gone, the new connection fails; else the next call of an instance opens
       // one.
-      open();
+      openNext();
     }
   }
 

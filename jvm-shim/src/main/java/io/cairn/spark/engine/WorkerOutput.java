@@ -59,7 +59,7 @@ final class WorkerOutput {
               lines.pump();
               atEnd.run();
             });
-    thread.start();
+    DaemonThreads.start(thread);
     return thread;
   }
 

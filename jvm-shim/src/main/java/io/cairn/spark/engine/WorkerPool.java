@@ -207,7 +207,11 @@ public final class WorkerPool {
                   end.complete(null);
                 }
               };
-          DaemonThreads.of("cairn-engine-end", work).start();
+          try {
+            DaemonThreads.start(DaemonThreads.of("cairn-engine-end", work));
+          } catch (CairnException e) {
+            work.run();
+          }
         }
       }
     }
@@ -312,25 +316,22 @@ public final class WorkerPool {
     }
 
     private synchronized Future<WorkerProcess> starting() {
-      WorkerProcess dead = null;
-      if (started != null && started.isDone()) {
-        WorkerProcess last = started.isCompletedExceptionally() ? null : started.join();
-        if (last != null && last.isAlive()) {
-          return started;
-        }
-        if (last != null) {
-          LOG.warn("{} (process {}) has died; starting another", name, last.pid());
-          dead = last;
-        }
-        started = null;
+      if (started != null && !started.isDone()) {
+        return started;
       }
-      if (started == null) {
-        started = new CompletableFuture<>();
-        STARTS.incrementAndGet();
-        CompletableFuture<WorkerProcess> starts = started;
-        WorkerProcess former = dead;
-        DaemonThreads.of("cairn-" + name + "-start", () -> start(starts, former)).start();
+      WorkerProcess last =
+          started == null || started.isCompletedExceptionally() ? null : started.join();
+      if (last != null && last.isAlive()) {
+        return started;
       }
+      if (last != null) {
+        LOG.warn("{} (process {}) has died; starting another", name, last.pid());
+      }
+      CompletableFuture<WorkerProcess> starts = new CompletableFuture<>();
+      DaemonThreads.start(DaemonThreads.of("cairn-" + name + "-start", () -> start(starts, last)));
+      // Not before: without a thread nothing would complete it, and every later caller would wait.
+      started = starts;
+      STARTS.incrementAndGet();
       return started;
     }
 

@@ -109,7 +109,8 @@ final class WorkerProcess implements AutoCloseable {
     }
     try {
       return new WorkerProcess(name, process, startedNs, settings, token());
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
+      // An OutOfMemoryError too: without its end the process would live as long as this JVM.
       end(process);
       throw e;
     }
@@ -147,8 +148,6 @@ final class WorkerProcess implements AutoCloseable {
     hello
         .put("memory_bytes", resources.memoryBytes())
         .put("local_disk_bytes", resources.localDiskBytes())
-        .put("download_threads", resources.downloadThreads())
-        .put("upload_threads", resources.uploadThreads())
         .put("keeps_cache", settings.keepsCache());
     try {
       input.write((Json.MAPPER.writeValueAsString(hello) + "\n").getBytes(StandardCharsets.UTF_8));
@@ -175,8 +174,7 @@ final class WorkerProcess implements AutoCloseable {
               + settings.timeouts().startMs()
               + " ms"
               + output.last(),
-          "raise spark.sql.streaming.stateStore.cairn.startTimeoutMs, or find out why Python"
-              + " starts slowly on this machine");
+          "find out why Python starts slowly on this machine");
     }
     if (ready.hasNonNull("error")) {
       throw CairnException.fromEngine(ready.get("error"));

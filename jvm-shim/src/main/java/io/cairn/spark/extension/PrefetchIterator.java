@@ -25,6 +25,12 @@ import scala.collection.Iterator;
  * row: the store is looked up then.
  */
 public final class PrefetchIterator extends AbstractIterator<InternalRow> {
+  /**
+   * As many as one request has keys. Most buffers end earlier: with the row that reaches {@link
+   * #MAX_BYTES}, or at what the cache can hold ({@link KeyPrefetch#keyLimit}).
+   */
+  public static final int MAX_ROWS = 16_384;
+
   static final int MAX_BYTES = 1 << 20;
 
   /** After so many rows that were not buffered, the iterator looks again whether to buffer. */

@@ -39,15 +39,30 @@ final class S3Files {
 
   private record Bucket(URI uri, UserGroupInformation user) {}
 
-  /**
-   * A file system, and the job's one and its settings when it was made.
-   *
-   * @param files the job's one itself, if the interceptor could not be used
-   */
-  private record Open(FileSystem ofJob, Map<String, String> settings, FileSystem files) {
+  /** The file system of a bucket, and the job's one and its settings when it was first needed. */
+  private static final class Open {
+    private final FileSystem ofJob;
+    private final Map<String, String> settings;
+
+    /** Null: not initialized yet, or without success. */
+    private FileSystem files;
+
+    Open(FileSystem ofJob, Map<String, String> settings) {
+      this.ofJob = ofJob;
+      this.settings = settings;
+    }
+
     /** Whether it serves a job that closed its file system; with other settings, it does not. */
     boolean serves(FileSystem job, Configuration hadoop) {
-      return job == ofJob || (files != ofJob && settings.equals(s3aSettings(hadoop)));
+      return job == ofJob || settings.equals(s3aSettings(hadoop));
+    }
+
+    /** Initializes it, once, while others of this bucket wait. Null: that failed this time. */
+    synchronized FileSystem files(URI uri, Configuration hadoop) {
+      if (files == null) {
+        files = initialized(uri, hadoop);
+      }
+      return files;
     }
   }
 
@@ -64,30 +79,35 @@ final class S3Files {
     if (!isShared || !canIntercept()) {
       return ofJob;
     }
-    Bucket bucket = new Bucket(uri, UserGroupInformation.getCurrentUser());
-    return OPEN.compute(
-            bucket,
-            (key, open) ->
-                open != null && open.serves(ofJob, hadoop)
-                    ? open
-                    : new Open(ofJob, s3aSettings(hadoop), intercepted(ofJob, hadoop)))
-        .files;
+    return intercepted(ofJob, hadoop);
   }
 
-  private static FileSystem intercepted(FileSystem ofJob, Configuration hadoop) {
+  /** Returns the file system with the interceptor; the job's own one if it cannot be used. */
+  static FileSystem intercepted(FileSystem ofJob, Configuration hadoop) throws IOException {
+    URI uri = ofJob.getUri();
+    Open open =
+        OPEN.compute(
+            new Bucket(uri, UserGroupInformation.getCurrentUser()),
+            (bucket, known) ->
+                known != null && known.serves(ofJob, hadoop)
+                    ? known
+                    : new Open(ofJob, s3aSettings(hadoop)));
+    // Not within the map: it may wait for a token service, and other buckets would wait too.
+    FileSystem files = open.files(uri, hadoop);
+    return files == null ? ofJob : files;
+  }
+
+  private static FileSystem initialized(URI uri, Configuration hadoop) {
     FileSystem files = null;
     try {
       Configuration own = withInterceptor(hadoop);
-      files =
-          ReflectionUtils.newInstance(
-              FileSystem.getFileSystemClass(ofJob.getUri().getScheme(), own), own);
-      files.initialize(ofJob.getUri(), own);
+      files = ReflectionUtils.newInstance(FileSystem.getFileSystemClass(uri.getScheme(), own), own);
+      files.initialize(uri, own);
       return files;
     } catch (IOException | RuntimeException e) {
       IOUtils.closeStream(files);
-      LOG.warn(
-          "PUTs to {} take two round trips: the interceptor cannot be used", ofJob.getUri(), e);
-      return ofJob;
+      LOG.warn("PUTs to {} take two round trips: the interceptor cannot be used", uri, e);
+      return null;
     }
   }
 

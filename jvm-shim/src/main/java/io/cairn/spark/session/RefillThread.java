@@ -12,8 +12,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Refills the caches of stores between their sessions: one store at a time, the one that gains most
- * first, on one thread per JVM. The thread ends when it has had nothing to do for a while.
+ * Refills the caches of stores between their sessions: one store at a time, first the one whose
+ * requests have cost most, on one thread per JVM. The thread ends when it has had nothing to do for
+ * a while.
  */
 final class RefillThread {
   private static final Logger LOG = LoggerFactory.getLogger(RefillThread.class);
@@ -21,8 +22,8 @@ final class RefillThread {
 
   /** A store whose cache lacks rows. */
   interface Store {
-    /** What a refill would save, in any unit. */
-    long refillGain();
+    /** What requests have cost since the cache was complete, in rows of a refill. */
+    long paidRows();
 
     /** Refills the cache if no session uses the store, until one wants it. */
     void refillIfIdle();
@@ -70,7 +71,7 @@ final class RefillThread {
   private static void refillBest() {
     Store best;
     synchronized (WAITING) {
-      best = WAITING.stream().max(Comparator.comparingLong(Store::refillGain)).orElse(null);
+      best = WAITING.stream().max(Comparator.comparingLong(Store::paidRows)).orElse(null);
       WAITING.remove(best);
     }
     if (best == null) {

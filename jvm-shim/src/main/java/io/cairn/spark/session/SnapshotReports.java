@@ -44,8 +44,9 @@ final class SnapshotReports {
     }
     try {
       report.accept(known);
-    } catch (Exception e) {
-      // Scala code may throw checked exceptions without declaring them.
+    } catch (Throwable e) {
+      // Also an Error: the version of the commit that notes it is durable. Scala code may throw
+      // checked exceptions without declaring them.
       reported.compareAndSet(known, before);
       LOG.debug("snapshot {} was not reported", known, e);
     }

@@ -389,7 +389,7 @@ public final class StoreInstance implements RefillThread.Store {
       refill(cache.begin(channel));
     } finally {
       channel.close();
-      if (channel.hasFailed()) {
+      if (channel.needsReload()) {
         forgetVersion();
       }
     }
@@ -414,8 +414,8 @@ public final class StoreInstance implements RefillThread.Store {
   }
 
   @Override
-  public long refillGain() {
-    return cache.refillGain();
+  public long paidRows() {
+    return cache.paidRows();
   }
 
   /** The cache's figures at the end of the previous session. REQUIRES: the lock. */

@@ -13,7 +13,9 @@ import io.cairn.spark.protocol.CommitRequest;
 import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.function.Supplier;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
@@ -214,6 +216,16 @@ public final class StoreSession {
     return present;
   }
 
+  /** A copy of their names. Any thread may ask, also while another creates a family. */
+  public Set<String> familyNames() {
+    rowLock.enterToEnd();
+    try {
+      return new TreeSet<>(present.keySet());
+    } finally {
+      rowLock.leave();
+    }
+  }
+
   public boolean dropFamily(String name) {
     FamilyInfo dropped = present.remove(name);
     open.remove(name);
@@ -256,8 +268,9 @@ public final class StoreSession {
   }
 
   /**
-   * Commits the session's writes as a version. After an error the session is aborted. The fold of
-   * many writes into the cache may still run afterwards; until it ends, the store is locked.
+   * Commits the session's writes as a version. After an error the session is aborted, unless the
+   * version is known to be durable. The fold of many writes into the cache may still run
+   * afterwards; until it ends, the store is locked.
    */
   public synchronized void commit() {
     whileNoRowCall(
@@ -265,63 +278,49 @@ public final class StoreSession {
           requireOpen("commit");
           long startedNs = System.nanoTime();
           long version = baseVersion.version() + 1;
-          BackgroundFold fold = null;
+          CommitFold fold = null;
           try {
-            if (cache.isFoldLong()) {
-              fold = new BackgroundFold(() -> cache.foldEarly(version));
-            }
-            BackgroundFold early = fold != null && cache.canFoldEarly() ? fold : null;
-            Runnable whileWaiting = () -> {};
-            if (early != null) {
-              whileWaiting = early::begin;
-            } else if (fold == null && cache.canFoldEarly()) {
-              // The task waits anyway: it folds few writes itself.
-              whileWaiting = () -> cache.foldEarly(version);
-            }
-            commitReply = channel.commit(commitRequest(), () -> sendWrites(early), whileWaiting);
-            result = baseVersion.next(commitReply, present, maxFamilyId);
-            if (fold == null) {
-              cache.commit(version, result.checkpointId());
-            }
+            fold = new CommitFold(() -> cache.foldEarly(version), cache.isFoldLong());
+            commitAndFold(fold);
           } catch (RuntimeException | Error e) {
             if (fold != null) {
               fold.await();
             }
             // The outcome is unknown.
             store.forgetVersion();
-            end(State.ABORTED);
+            abortAs(State.ABORTED);
             throw e;
           }
-          store.committed(result, task == null);
-          if (channel.hasFailed()) {
-            // As after an abort. The version is durable, and the cache keeps its rows.
-            store.forgetVersion();
-          }
-          store.noteCommit(commitReply);
-          commitMs = Math.round((System.nanoTime() - startedNs) / 1e6);
-          if (fold == null) {
-            end(State.COMMITTED);
-          } else {
+          try {
+            store.committed(result, task == null);
+            if (channel.needsReload()) {
+              // As after an abort. The version is durable, and the cache keeps its rows.
+              store.forgetVersion();
+            }
+            store.noteCommit(commitReply);
+            commitMs = Math.round((System.nanoTime() - startedNs) / 1e6);
+          } finally {
             endAfter(fold);
           }
         });
   }
 
-  /**
-   * Sends the writes. Runs again after the loss of the worker.
-   *
-   * @param early reads the writes if it has begun; null: the fold follows the commit
-   */
-  private void sendWrites(BackgroundFold early) {
-    if (early != null) {
-      early.await();
-    }
+  /** Begins the fold beside the commit, if memory for both copies of the writes is free. */
+  private void commitAndFold(CommitFold fold) {
+    Runnable whileWaiting = cache.canFoldEarly() ? fold::begin : () -> {};
+    commitReply = channel.commit(commitRequest(), () -> sendWrites(fold), whileWaiting);
+    result = baseVersion.next(commitReply, present, maxFamilyId);
+  }
+
+  /** Sends the writes. Runs again after the loss of the worker, when the fold may have begun. */
+  private void sendWrites(CommitFold fold) {
+    fold.await();
     cache.sendWrites();
     counters = store.cache.publishSession();
   }
 
   /** Ends a committed session when its writes are folded. REQUIRES: no row call runs. */
-  private void endAfter(BackgroundFold fold) {
+  private void endAfter(CommitFold fold) {
     state = State.COMMITTED;
     try {
       closeChannel();
@@ -337,10 +336,14 @@ public final class StoreSession {
       }
       cache.commit(result.version(), result.checkpointId());
     } catch (Throwable failure) {
-      LOG.warn("store {}: its cache is emptied, because a fold failed", store.name, failure);
-      cache.abort();
-      // The version is durable: the next session loads it.
+      LOG.warn(
+          "store {}: version {} is committed, but its cache is emptied, because the fold of the"
+              + " writes failed; the next session loads the version",
+          store.name,
+          result.version(),
+          failure);
       store.forgetVersion();
+      cache.abort();
     } finally {
       store.endSession(counters);
     }
@@ -380,23 +383,21 @@ public final class StoreSession {
     whileNoRowCall(
         () -> {
           if (state == State.OPEN) {
-            end(fate);
+            abortAs(fate);
           }
         });
   }
 
-  /** REQUIRES: no row call runs. */
-  private void end(State fate) {
+  /** Ends the session without a version. REQUIRES: no row call runs. */
+  private void abortAs(State fate) {
     state = fate;
     try {
-      if (fate != State.COMMITTED) {
-        if (channel.hasFailed()) {
-          // A broken local database stays broken until the next load.
-          store.forgetVersion();
-        }
-        cache.abort();
-        channel.abort();
+      if (channel.needsReload()) {
+        // A broken local database stays broken until the next load.
+        store.forgetVersion();
       }
+      cache.abort();
+      channel.abort();
     } catch (CairnException e) {
       LOG.warn("store {}: the engine did not receive an abort: {}", store.name, e.getMessage());
     } finally {

@@ -37,10 +37,8 @@ public final class S3Settings {
   /** Cairn's own settings that have one counterpart in the engine. */
   private static final Map<String, String> LIMITS =
       Map.of(
-          "s3.connections", "max_connections",
           "s3.connectTimeoutMs", "connect_timeout_ms",
           "s3.readTimeoutMs", "read_timeout_ms",
-          "s3.attempts", "max_attempts",
           "s3.caBundle", "ca_bundle");
 
   private static final List<String> SIMPLE =

@@ -21,15 +21,10 @@ record Setting(JsonNode row) {
     return row.get("default").isNull() ? null : row.get("default").asText();
   }
 
-  /** Former names of the setting. */
-  List<String> formerNames() {
-    return texts("formerly");
-  }
-
-  private List<String> texts(String field) {
-    List<String> texts = new ArrayList<>();
-    row.path(field).forEach(value -> texts.add(value.asText()));
-    return texts;
+  private List<String> values() {
+    List<String> values = new ArrayList<>();
+    row.path("values").forEach(value -> values.add(value.asText()));
+    return values;
   }
 
   private String type() {
@@ -47,7 +42,7 @@ record Setting(JsonNode row) {
         require(text.equalsIgnoreCase("true") || text.equalsIgnoreCase("false"), text);
         return Boolean.valueOf(text);
       case "enum":
-        require(texts("values").contains(text), text);
+        require(values().contains(text), text);
         return text;
       case "string":
         require(!text.isEmpty(), text);
@@ -82,7 +77,7 @@ record Setting(JsonNode row) {
           case "int" -> "a whole number";
           case "bytes" -> "a number of bytes, such as 512m or 2g,";
           case "boolean" -> "true or false";
-          case "enum" -> "one of " + String.join(", ", texts("values"));
+          case "enum" -> "one of " + String.join(", ", values());
           default -> "a non-empty text";
         };
     if (row.has("min") && row.has("max")) {

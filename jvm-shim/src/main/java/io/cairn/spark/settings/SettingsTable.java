@@ -5,7 +5,6 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -24,9 +23,6 @@ public final class SettingsTable {
   private final String prefix;
   private final Map<String, Setting> settings = new LinkedHashMap<>();
 
-  /** The present name of a setting by its former names. */
-  private final Map<String, String> renamed = new HashMap<>();
-
   private final SparkSettings ofSpark;
 
   private SettingsTable(JsonNode table) {
@@ -35,7 +31,6 @@ public final class SettingsTable {
     for (JsonNode row : table.get("settings")) {
       Setting setting = new Setting(row);
       settings.put(setting.name(), setting);
-      setting.formerNames().forEach(name -> renamed.put(name, setting.name()));
     }
   }
 
@@ -83,14 +78,8 @@ public final class SettingsTable {
         String name = entry.getKey().substring(prefix.length());
         Setting setting = settings.get(name);
         if (setting == null) {
-          String now = renamed.get(name);
           faults.add(
-              now != null
-                  ? entry.getKey() + " was renamed to " + prefix + now
-                  : entry.getKey()
-                      + " is unknown; the nearest known name is "
-                      + prefix
-                      + nearest(name));
+              entry.getKey() + " is unknown; the nearest known name is " + prefix + nearest(name));
           continue;
         }
         try {

@@ -168,12 +168,9 @@ public final class StoreSettings {
         text("localDir") != null,
         workers,
         new WorkerSettings.Resources(
-            workerMemory(workers) / workers,
-            number("localDiskBytes") / workers,
-            number("downloadThreads").intValue(),
-            number("uploadThreads").intValue()),
+            workerMemory(workers) / workers, number("localDiskBytes") / workers),
         new WorkerSettings.Timeouts(
-            number("startTimeoutMs").intValue(), number("requestTimeoutMs").intValue()));
+            WorkerSettings.Timeouts.START_MS, number("requestTimeoutMs").intValue()));
   }
 
   private long workerMemory(int workers) {

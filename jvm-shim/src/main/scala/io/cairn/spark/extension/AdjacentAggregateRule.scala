@@ -24,7 +24,7 @@ import org.apache.spark.sql.execution.streaming.sources.MicroBatchWrite
  */
 object AdjacentAggregateRule extends Rule[SparkPlan] {
   override def apply(plan: SparkPlan): SparkPlan =
-    if (PhysicalRule.setting(conf, "adjacentAggregation").asInstanceOf[Boolean]) {
+    if (PhysicalRule.isOptimizing(conf)) {
       replaced(plan, isReadWhole = false)
     } else {
       plan

@@ -35,11 +35,17 @@ final class PhysicalRule(rule: Rule[SparkPlan]) extends ColumnarRule {
 private[extension] object PhysicalRule {
   private val Log = LoggerFactory.getLogger(classOf[PhysicalRule])
   private val Settings = SettingsTable.get
+  private val Optimize = "optimizePlans"
 
   def isOfCairn(conf: SQLConf): Boolean =
     conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS) == classOf[CairnStateStoreProvider].getName
 
-  /** The value of a setting of Cairn's. */
-  def setting(conf: SQLConf, name: String): AnyRef =
-    Settings.value(name, conf.getConfString(Settings.prefix + name, null))
+  /**
+   * Whether plans may change in order to be faster: one switch for all rules that do so. Who suspects
+   * a rule wants Spark's plan back; the rules that a query cannot run without stay.
+   */
+  def isOptimizing(conf: SQLConf): Boolean =
+    Settings
+      .value(Optimize, conf.getConfString(Settings.prefix + Optimize, null))
+      .asInstanceOf[Boolean]
 }

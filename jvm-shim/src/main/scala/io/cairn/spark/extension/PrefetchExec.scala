@@ -46,12 +46,10 @@ final case class PrefetchedState(
  * REQUIRES: the operator above runs in the same task, on the same partition.
  *
  * @param keys the key of a row, as that operator computes it
- * @param maxRows rows of which the keys are requested together
  */
 final case class PrefetchExec(
     keys: Seq[Expression],
     state: PrefetchedState,
-    maxRows: Int,
     child: SparkPlan)
     extends UnaryExecNode {
 
@@ -63,13 +61,13 @@ final case class PrefetchExec(
 
   override def nodeName: String = "CairnPrefetch"
 
-  override protected def stringArgs: Iterator[Any] = Iterator(keys, s"rows=$maxRows")
+  override protected def stringArgs: Iterator[Any] = Iterator(keys)
 
   override protected def doExecute(): RDD[InternalRow] =
     child
       .execute()
       .mapPartitionsWithIndex(
-        PrefetchExec.prefetching(keys, child.output, state, maxRows),
+        PrefetchExec.prefetching(keys, child.output, state),
         preservesPartitioning = true)
 
   override protected def withNewChildInternal(newChild: SparkPlan): PrefetchExec =
@@ -82,8 +80,7 @@ private object PrefetchExec {
   private def prefetching(
       keys: Seq[Expression],
       input: Seq[Attribute],
-      state: PrefetchedState,
-      maxRows: Int): (Int, Iterator[InternalRow]) => Iterator[InternalRow] =
+      state: PrefetchedState): (Int, Iterator[InternalRow]) => Iterator[InternalRow] =
     (partition, rows) => {
       val lists = state.lists.map { case (lengths, elements) =>
         new PrefetchIterator.Lists(
@@ -96,6 +93,6 @@ private object PrefetchExec {
         () => UnsafeProjection.create(keys, input),
         state.families.map(state.target(partition)).asJava,
         lists.orNull,
-        maxRows)
+        PrefetchIterator.MAX_ROWS)
     }
 }

@@ -22,7 +22,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
  */
 object PrefetchRule extends Rule[SparkPlan] {
   override def apply(plan: SparkPlan): SparkPlan =
-    if (PhysicalRule.setting(conf, "prefetch").asInstanceOf[Boolean]) {
+    if (PhysicalRule.isOptimizing(conf)) {
       val mayNameFiles = plan.exists(_.expressions.exists(_.exists(namesReadFile)))
       plan.transformUp {
         case operator if mayNameFiles && operator.children.exists(readsSource) => operator
@@ -114,8 +114,6 @@ object PrefetchRule extends Rule[SparkPlan] {
   private def over(input: SparkPlan, keys: Seq[Expression], state: PrefetchedState): SparkPlan =
     input match {
       case present: PrefetchExec => present
-      case _ =>
-        val maxRows = PhysicalRule.setting(conf, "prefetchRows").asInstanceOf[Long].toInt
-        PrefetchExec(keys, state, maxRows, input)
+      case _ => PrefetchExec(keys, state, input)
     }
 }

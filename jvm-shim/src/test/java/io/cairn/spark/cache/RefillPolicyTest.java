@@ -135,7 +135,7 @@ class RefillPolicyTest {
   void aLoadForgetsWhatWasPaid() {
     policy.notePaid(1_000_000);
     policy.noteReset();
-    assertEquals(0, policy.gain());
+    assertEquals(0, policy.paidRows());
     policy.expect(RefillPolicy.FEW_ROWS + 1, 100);
     assertFalse(policy.isWorthwhile());
   }
@@ -145,13 +145,13 @@ class RefillPolicyTest {
   void aRefillUsesUpWhatWasPaid() {
     policy.notePaid(1_000);
     policy.notePaid(500);
-    assertEquals(1_500, policy.gain());
+    assertEquals(1_500, policy.paidRows());
     policy.noteRefilled(400);
-    assertEquals(1_100, policy.gain());
+    assertEquals(1_100, policy.paidRows());
     policy.noteRefilled(4_000);
-    assertEquals(0, policy.gain());
+    assertEquals(0, policy.paidRows());
     policy.notePaid(10);
     note(true);
-    assertEquals(0, policy.gain());
+    assertEquals(0, policy.paidRows());
   }
 }

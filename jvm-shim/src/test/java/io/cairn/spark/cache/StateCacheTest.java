@@ -16,6 +16,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.MemoryPool;
+import java.lang.ref.WeakReference;
+import java.util.Set;
 import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
 
@@ -585,5 +587,52 @@ class StateCacheTest {
     f.session.createFamily(9, true, false);
 
     assertTrue(f.isComplete(9));
+  }
+
+  /** User code may leave a scan at its first row, and write each later row of its range often. */
+  @Test
+  void anAbandonedScanIsFreedWithTheWritesThatItKeeps() throws InterruptedException {
+    CacheFixture fixture = new CacheFixture(64 << 20);
+    fixture.begin();
+    fixture.put(ORDERED, "a", "first");
+    WeakReference<RowCursor> abandoned = abandon(fixture);
+
+    for (int i = 0; i < 2_000; i++) {
+      fixture.put(ORDERED, "k" + i, "x");
+    }
+
+    for (int i = 0; i < 100 && abandoned.get() != null; i++) {
+      System.gc();
+      Thread.sleep(10);
+    }
+    assertNull(abandoned.get());
+    assertEquals(2_001, CacheFixture.rows(fixture.session.range(ORDERED, null, null)).size());
+  }
+
+  private static WeakReference<RowCursor> abandon(CacheFixture fixture) {
+    RowCursor scan = fixture.session.range(ORDERED, null, null);
+    assertTrue(scan.next());
+    return new WeakReference<>(scan);
+  }
+
+  /** A scan that is held weakly still finds the rows of its beginning. */
+  @Test
+  void aScanThatKeepsManyWritesReadsThem() {
+    CacheFixture fixture = new CacheFixture(64 << 20);
+    fixture.begin();
+    for (int i = 0; i < 3_000; i++) {
+      fixture.put(ORDERED, "k" + i, "before");
+    }
+    RowCursor scan = fixture.session.range(ORDERED, null, null);
+    for (int i = 0; i < 3_000; i++) {
+      fixture.put(ORDERED, "k" + i, "after");
+      fixture.put(ORDERED, "new" + i, "after");
+    }
+    System.gc();
+
+    TreeMap<String, String> rows = CacheFixture.rows(scan);
+
+    assertEquals(3_000, rows.size());
+    assertEquals(Set.of("before"), Set.copyOf(rows.values()));
   }
 }

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.bytes.ByteSpan;
+import java.util.Arrays;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -28,10 +29,14 @@ class RowCodecTest {
   }
 
   private static RowCodec codec(KeyStateEncoderSpec spec, StructType value) {
+    return codec(spec, value, false);
+  }
+
+  private static RowCodec codec(KeyStateEncoderSpec spec, StructType value, boolean isMulti) {
     return new RowCodec(
         "unsaferow",
         new StateRowEncoderCacheKey("run", 0, 0, "default", "default"),
-        new FamilySpec("default", KEY, value, spec, false, false),
+        new FamilySpec("default", KEY, value, spec, isMulti, false),
         Option.empty(),
         false,
         null);
@@ -91,6 +96,22 @@ class RowCodecTest {
       assertArrayEquals(codec.keyBytes(small), codec.key.toArray());
       assertTrue(((byte[]) codec.key.base).length < 1000);
     }
+  }
+
+  /** A sum that overflows asks for an array of a wrong length. */
+  @Test
+  void theLengthOfAListOfMoreThanTwoGibibytesIsItsLength() {
+    RowCodec codec = codec(new NoPrefixKeyStateEncoderSpec(KEY), KEY, true);
+    UnsafeRow[] values = new UnsafeRow[65];
+    Arrays.fill(values, row("x".repeat(32 << 20), 1));
+    int maxBytes = 64 << 20;
+    codec.encodeKey(row("a", 1));
+
+    long one = codec.encodeValues(Arrays.copyOf(values, 1), maxBytes);
+    long all = codec.encodeValues(values, maxBytes);
+
+    assertEquals(one, codec.value.length);
+    assertEquals(65 * one, all);
   }
 
   private static ByteSpan stored(UnsafeRow value) {

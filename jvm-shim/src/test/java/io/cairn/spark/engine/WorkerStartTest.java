@@ -12,6 +12,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.cairn.spark.CairnStateStoreProvider;
 import io.cairn.spark.LogOf;
 import io.cairn.spark.StoreFixture;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.settings.StoreSettings;
+import io.cairn.spark.settings.WorkerSettings;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -68,12 +71,6 @@ class WorkerStartTest {
     runBy(lines + "\nexec " + PYTHON + " \"$@\"");
   }
 
-  /** Makes it a script that never starts a worker. */
-  private void runOnly(String lines) throws IOException {
-    fixture.settings.put(StoreFixture.CAIRN + "startTimeoutMs", "2000");
-    runBy(lines);
-  }
-
   private void assertStarts() {
     CairnStateStoreProvider provider = fixture.provider();
 
@@ -88,6 +85,23 @@ class WorkerStartTest {
     Throwable error =
         assertThrows(Throwable.class, () -> provider.getStore(0, NO_ID, false, false));
     return StoreFixture.chain(error);
+  }
+
+  /** Returns the error of a script that never starts a worker, with a limit of two seconds. */
+  private String failureOf(String lines) throws IOException {
+    runBy(lines);
+    WorkerSettings worker = StoreSettings.of(fixture.conf()).worker;
+    int requestMs = worker.timeouts().requestMs();
+    WorkerSettings hasty =
+        new WorkerSettings(
+            worker.python(),
+            worker.localDir(),
+            worker.keepsCache(),
+            worker.workers(),
+            worker.resources(),
+            new WorkerSettings.Timeouts(2000, requestMs));
+    return StoreFixture.chain(
+        assertThrows(CairnException.class, () -> WorkerProcess.start("worker-0", hasty)));
   }
 
   /** Returns a folder with a module of each of these names that cannot be imported. */
@@ -198,9 +212,7 @@ class WorkerStartTest {
 
   @Test
   void aWrapperThatOnlyPrintsIsEndedAtTheTimeLimit() throws IOException {
-    runOnly("while :; do echo still solving; sleep 0.01; done");
-
-    String error = failure();
+    String error = failureOf("while :; do echo still solving; sleep 0.01; done");
 
     assertTrue(error.contains("CAIRN_WORKER_START"), error);
     assertTrue(error.contains("did not start within 2000 ms"), error);
@@ -211,9 +223,7 @@ class WorkerStartTest {
   /** The question waits on the line that has no end yet. */
   @Test
   void aWrapperThatAsksIsShownInTheError() throws IOException {
-    runOnly("printf 'Proceed ([y]/n)? '\nexec sleep 60");
-
-    String error = failure();
+    String error = failureOf("printf 'Proceed ([y]/n)? '\nexec sleep 60");
 
     assertTrue(error.contains("did not start within 2000 ms"), error);
     assertTrue(error.contains("Proceed ([y]/n)?"), error);

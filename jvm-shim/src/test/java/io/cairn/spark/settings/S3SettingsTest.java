@@ -326,18 +326,14 @@ class S3SettingsTest {
   void limitsAndCertificatesAreCairnsOwnSettings() {
     Map<String, Object> own =
         Map.of(
-            "s3.connections", 7L,
             "s3.connectTimeoutMs", 8L,
             "s3.readTimeoutMs", 9L,
-            "s3.attempts", 2L,
             "s3.caBundle", "/etc/ca.pem");
 
     assertEquals(
         Map.of(
-            "max_connections", "7",
             "connect_timeout_ms", "8",
             "read_timeout_ms", "9",
-            "max_attempts", "2",
             "ca_bundle", "/etc/ca.pem"),
         S3Settings.of(hadoop, "lake", own));
   }

@@ -45,21 +45,6 @@ class StoreSettingsTest {
     }
   }
 
-  /** A user of a former name must receive an error that names the new one, not lose the setting. */
-  @Test
-  void aFormerNameIsRefusedWithTheNewOne() throws IOException {
-    try (StoreFixture fixture = new StoreFixture()) {
-      fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "64m");
-
-      CairnException error = assertThrows(CairnException.class, fixture::provider);
-
-      assertEquals("CAIRN_CONFIG", error.code());
-      String renamed =
-          StoreFixture.CAIRN + "tierMemory was renamed to " + StoreFixture.CAIRN + "cacheMemory";
-      assertTrue(error.getMessage().contains(renamed), error.getMessage());
-    }
-  }
-
   /** Sizes as Spark writes them, and as people do. */
   @Test
   void sizesMayHaveBinaryUnits() throws IOException {

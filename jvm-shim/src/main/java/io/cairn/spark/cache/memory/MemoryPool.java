@@ -24,8 +24,8 @@ import java.util.concurrent.atomic.AtomicLong;
 public final class MemoryPool {
   private static final long MIN_EVICTION_BYTES = 1 << 20;
   private static final long MAX_GUARANTEED_BYTES = 1 << 18;
-  private static final long GUARANTEED_PART = 64;
-  private static final long WRITE_PART = 4;
+  private static final long GUARANTEED_DIVISOR = 64;
+  private static final long WRITE_DIVISOR = 4;
 
   /** Counted for each session beside its rows, so that a store with few rows keeps a share. */
   private static final long ROWS_PER_SESSION = 1_000;
@@ -148,12 +148,12 @@ public final class MemoryPool {
    * for what the other sessions read.
    */
   public long writeBytes() {
-    return limitBytes / Math.max(WRITE_PART, 2L * openSessions.get());
+    return limitBytes / Math.max(WRITE_DIVISOR, 2L * openSessions.get());
   }
 
   /** Bytes of writes that an open session may always use. */
   public long guaranteedBytes() {
-    return Math.min(MAX_GUARANTEED_BYTES, limitBytes / GUARANTEED_PART);
+    return Math.min(MAX_GUARANTEED_BYTES, limitBytes / GUARANTEED_DIVISOR);
   }
 
   /** Notes the end of a session that read and wrote this number of rows. */

@@ -2,26 +2,35 @@ package io.cairn.spark.session;
 
 import io.cairn.spark.engine.DaemonThreads;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The fold of one session's writes into the cache on another thread: it begins while the engine
- * commits, and need not have ended when the task's commit returns. At most one fold per processor
- * runs at a time. The caller's lock of the store is held until the fold has ended.
+ * The fold of one session's writes into the cache. It begins while the engine commits, and need not
+ * have ended when the task's commit returns. The lock of the store is held until it has ended.
+ *
+ * <p>Few writes are folded by the task's thread, which waits for the engine anyway: another thread
+ * takes longer to wake. Many are folded by another thread, at most one fold per processor at a
+ * time. An error is kept for the end, wherever the fold runs: it must not fail a commit.
  */
-final class BackgroundFold {
+final class CommitFold {
   private static final int IDLE_SECONDS = 10;
   private static final ThreadPoolExecutor THREADS = threads();
 
   private final Runnable fold;
+  private final Executor where;
 
   /** Null: the fold has not begun. */
   private CompletableFuture<Void> folding;
 
-  BackgroundFold(Runnable fold) {
+  /**
+   * @param isLong whether there are so many writes that they should not keep the task waiting
+   */
+  CommitFold(Runnable fold, boolean isLong) {
     this.fold = fold;
+    where = isLong ? CommitFold::execute : Runnable::run;
   }
 
   private static ThreadPoolExecutor threads() {
@@ -50,7 +59,7 @@ final class BackgroundFold {
   /** Begins the fold, unless it has begun. */
   void begin() {
     if (folding == null) {
-      folding = CompletableFuture.runAsync(fold, BackgroundFold::execute);
+      folding = CompletableFuture.runAsync(fold, where);
     }
   }
 
@@ -69,7 +78,7 @@ final class BackgroundFold {
   void thenEnd(End end) {
     CompletableFuture<Void> last =
         folding == null ? CompletableFuture.completedFuture(null) : folding;
-    last.whenCompleteAsync((ok, error) -> end.run(error), BackgroundFold::execute);
+    last.whenCompleteAsync((ok, error) -> end.run(error), where);
   }
 
   /** What follows a fold. */

@@ -7,7 +7,9 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.CairnStateStoreProvider;
+import io.cairn.spark.LogOf;
 import io.cairn.spark.StoreFixture;
+import io.cairn.spark.cache.CacheSession;
 import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.List;
@@ -15,14 +17,19 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Consumer;
 import java.util.stream.LongStream;
+import org.apache.logging.log4j.Level;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 import scala.Option;
 
-class BackgroundFoldTest {
+class CommitFoldTest {
   /** More than are folded on the task's thread. */
   private static final long[] KEYS = LongStream.range(0, 5_000).toArray();
 
@@ -47,11 +54,12 @@ class BackgroundFoldTest {
     int count = Runtime.getRuntime().availableProcessors();
     CountDownLatch areBusy = new CountDownLatch(count);
     for (int i = 0; i < count; i++) {
-      new BackgroundFold(
+      new CommitFold(
               () -> {
                 areBusy.countDown();
                 awaitUnchecked(areFree);
-              })
+              },
+              true)
           .begin();
     }
     assertTrue(areBusy.await(10, TimeUnit.SECONDS));
@@ -101,9 +109,7 @@ class BackgroundFoldTest {
     StoreFixture.put(store, 2, KEYS);
     occupyThreads();
     store.commit();
-    Field session = store.getClass().getDeclaredField("session");
-    session.setAccessible(true);
-    ((StoreSession) session.get(store)).cache.abort();
+    session(store).cache.abort();
 
     areFree.countDown();
 
@@ -112,17 +118,87 @@ class BackgroundFoldTest {
     assertEquals(List.of("v3@2", "v4999@2", "v5000@1"), values);
   }
 
+  /** The version is durable: neither few nor many writes may fail the task. */
+  @ParameterizedTest
+  @ValueSource(ints = {3, 5_000})
+  void aFoldThatFailsDuringTheCommitCostsALoad(int count) throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> first = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 1, 5_000);
+    StateStore store = provider.getStore(1, first, false, false);
+    StoreFixture.put(store, 2, LongStream.range(0, count).toArray());
+    failFold(session(store).cache);
+
+    try (LogOf log = new LogOf(StoreSession.class.getName(), Level.WARN)) {
+      assertEquals(2, store.commit());
+
+      Option<String> second = store.getStateStoreCheckpointInfo().stateStoreCkptId();
+      assertEquals(List.of("v1@2", "v5000@1"), StoreFixture.read(provider, 2, second, 1, 5_000));
+      assertEquals(1, log.lines.size(), log.lines.toString());
+      assertTrue(log.lines.get(0).contains("version 2 is committed"), log.lines.get(0));
+    }
+  }
+
+  /** Lets the first step of the fold fail that is none of sending. */
+  private static void failFold(CacheSession cache) throws ReflectiveOperationException {
+    AtomicBoolean areSent = new AtomicBoolean();
+    List<Integer> dropped =
+        new ArrayList<>() {
+          private static final long serialVersionUID = 1;
+
+          @Override
+          public void forEach(Consumer<? super Integer> action) {
+            if (areSent.getAndSet(true)) {
+              throw new OutOfMemoryError("in the fold");
+            }
+          }
+        };
+    set(cache, "droppedFamilies", dropped);
+  }
+
+  private static StoreSession session(StateStore store) throws ReflectiveOperationException {
+    Field session = store.getClass().getDeclaredField("session");
+    session.setAccessible(true);
+    return (StoreSession) session.get(store);
+  }
+
+  private static void set(Object of, String name, Object value)
+      throws ReflectiveOperationException {
+    Field field = of.getClass().getDeclaredField(name);
+    field.setAccessible(true);
+    field.set(of, value);
+  }
+
+  /** An abort would empty the cache while another thread folds into it. */
+  @Test
+  void aSessionWhoseVersionIsDurableEndsAsCommitted() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> first = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 3, 5_000);
+    StateStore store = provider.getStore(1, first, false, false);
+    StoreFixture.put(store, 2, KEYS);
+    set(session(store).store, "snapshots", null);
+    occupyThreads();
+
+    assertThrows(Throwable.class, store::commit);
+    store.abort();
+    areFree.countDown();
+
+    Option<String> second = store.getStateStoreCheckpointInfo().stateStoreCkptId();
+    List<String> values = StoreFixture.read(fixture.provider(), 2, second, SOME);
+    assertEquals(List.of("v3@2", "v4999@2", "v5000@1"), values);
+  }
+
   @Test
   void theEndFollowsTheFoldAndGetsItsError() {
     List<String> order = new ArrayList<>();
     CompletableFuture<Throwable> error = new CompletableFuture<>();
-    BackgroundFold fold =
-        new BackgroundFold(
+    CommitFold fold =
+        new CommitFold(
             () -> {
               awaitUnchecked(areFree);
               order.add("fold");
               throw new IllegalStateException("no memory");
-            });
+            },
+            true);
 
     fold.begin();
     fold.begin();
@@ -143,7 +219,7 @@ class BackgroundFoldTest {
   void anEndWithoutFoldHasNoError() {
     CompletableFuture<Throwable> error = new CompletableFuture<>();
 
-    new BackgroundFold(() -> {}).thenEnd(error::complete);
+    new CommitFold(() -> {}, true).thenEnd(error::complete);
 
     assertNull(error.join());
   }

@@ -1,0 +1,196 @@
+"""Draws the charts of README.md and docs/benchmarks.md from result files, as SVG.
+
+    python benchmarks/charts.py                     write docs/images/*.svg
+    python benchmarks/charts.py --check             exit with 1 if that would change a chart
+
+Each chart has a form for a light and one for a dark page. A bar's length and label are medians of
+benchmarks/results/, as in the tables of report.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from driver import HERE, REPOSITORY
+from summary import medians
+
+RESULTS = HERE / "results"
+IMAGES = REPOSITORY / "docs" / "images"
+FONT = "-apple-system, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
+WIDTH, BARS_FROM, BARS_WIDTH = 760, 214, 370
+BAR_PX, BAR_GAP, GROUP_GAP, TOP = 15, 3, 14, 84
+# Text, fainter text, axis; then one colour per bar or part, in the order of the legend.
+THEMES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "light": ("#1f2328", "#59636e", "#d1d9e0", ("#0b6bcb", "#8c96a1", "#c3cad2")),
+    "dark": ("#f0f6fc", "#9198a1", "#3d444d", ("#4ea1ff", "#8b949e", "#566170")),
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The parts that follow each other, with the index of their colour, and the text after them."""
+
+    parts: tuple[tuple[float, int], ...]
+    label: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Groups of bars below each other, all with one scale."""
+
+    title: str
+    subtitle: str
+    legend: tuple[str, ...]
+    groups: tuple[tuple[str, tuple[Bar, ...]], ...]
+
+
+def main() -> int:
+    """Write or check the charts; return 1 if --check finds a difference."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--images", type=Path, default=IMAGES)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail on a difference")
+    options = parser.parse_args()
+    drawn = {
+        options.images / f"{name}-{theme}.svg": draw(chart, theme)
+        for name, chart in charts(options.results).items()
+        for theme in THEMES
+    }
+    differing = [path for path, text in drawn.items() if not _has(path, text)]
+    if options.check:
+        for path in differing:
+            print(f"{path} differs from its results. Next: python benchmarks/charts.py")
+        return 1 if differing else 0
+    options.images.mkdir(parents=True, exist_ok=True)
+    for path in differing:
+        path.write_text(drawn[path])
+    return 0
+
+
+def _has(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text() == text
+
+
+def charts(results: Path) -> dict[str, Chart]:
+    """Return the charts by the names of their files."""
+    return {
+        "rates": _rates(_read(results, "results-rates"), _read(results, "results-queries")),
+        "requests": _requests(_read(results, "s3-requests")),
+    }
+
+
+def _read(results: Path, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((results / f"{name}.json").read_text())
+    return content
+
+
+def _rates(stores: dict[str, Any], queries: dict[str, Any]) -> Chart:
+    lines = (
+        ("a whole query: aggregation", queries, "query_aggregation"),
+        ("a whole query: deduplication", queries, "query_deduplication"),
+        ("get + put, one thread", stores, "upserts"),
+        ("get + put, two threads", stores, "two_stores"),
+        ("get, one thread", stores, "reads"),
+    )
+    groups = []
+    for title, outcome, workload in lines:
+        rates = medians(outcome)[workload]
+        own = "cairn_prefetch" if outcome is queries else "cairn"
+        bars = [
+            Bar(((rates[provider]["rows_per_s"], colour),), f"{rates[provider]['rows_per_s']:,.0f}")
+            for colour, provider in enumerate((own, "rocksdb", "rocksdb_tuned"))
+        ]
+        groups.append((title, tuple(bars)))
+    commits = [outcome["machine"]["commit"] for outcome in (queries, stores)]
+    return Chart(
+        "Rows per second",
+        "A state of 1 M keys that fits into the cache; 2 cores, local files; "
+        f"queries at {commits[0]}, stores at {commits[1]}",
+        ("Cairn", "Spark RocksDB", "Spark RocksDB, tuned"),
+        tuple(groups),
+    )
+
+
+def _requests(content: dict[str, Any]) -> Chart:
+    lines = (
+        ("Cairn", "cairn"),
+        ("Spark RocksDB", "rocksdb"),
+        ("Spark RocksDB, renames nothing", "rocksdb_abortable"),
+    )
+    partitions = content["partitions"]
+    groups = []
+    for title, provider in lines:
+        counts = content["counts"][provider]
+        parts = [
+            sum(sum(counts[kind].values()) for kind in kinds) / counts["batches"]
+            for kinds in (("commit",), ("snapshot",), ("spark_state", "elsewhere"))
+        ]
+        label = f"{sum(parts):.1f} ({parts[0] / partitions:.3g} per commit)"
+        groups.append((title, (Bar(tuple(zip(parts, range(3), strict=True)), label),)))
+    return Chart(
+        "S3 requests per micro-batch",
+        f"An aggregation with {partitions} partitions, so {partitions} commits; "
+        f"at {content['machine']['commit']}",
+        ("commits of the state", "snapshots and clean-up", "Spark's own files"),
+        tuple(groups),
+    )
+
+
+def draw(chart: Chart, theme: str) -> str:
+    """Return the chart as an SVG document."""
+    text, faint, axis, colours = THEMES[theme]
+    longest = max(sum(size for size, _ in bar.parts) for _, bars in chart.groups for bar in bars)
+    lines = [
+        _text(0, 18, chart.title, text, "font-size='16' font-weight='600'"),
+        _text(0, 38, chart.subtitle, faint),
+    ]
+    left = 0.0
+    for name, colour in zip(chart.legend, colours, strict=True):
+        lines.append(_bar(left, 53, 11, 11, colour))
+        lines.append(_text(left + 16, 63, name, text))
+        left += 16 + 6.8 * len(name) + 18
+    top = float(TOP)
+    for title, bars in chart.groups:
+        middle = top + (len(bars) * (BAR_PX + BAR_GAP) - BAR_GAP) / 2 + 4
+        lines.append(_text(BARS_FROM - 12, middle, title, text, "text-anchor='end'"))
+        for bar in bars:
+            left = float(BARS_FROM)
+            for size, index in bar.parts:
+                width = size / longest * BARS_WIDTH
+                lines.append(_bar(left, top, width, BAR_PX, colours[index]))
+                left += width
+            lines.append(_text(left + 6, top + BAR_PX - 3, bar.label, faint))
+            top += BAR_PX + BAR_GAP
+        top += GROUP_GAP - BAR_GAP
+    bottom = top - GROUP_GAP + 6
+    lines.append(
+        f"<line x1='{BARS_FROM}' y1='{TOP - 6}' x2='{BARS_FROM}' y2='{bottom:g}' stroke='{axis}'/>"
+    )
+    total = bottom + 6
+    head = (
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='-4 0 {WIDTH} {total:g}' "
+        f"width='{WIDTH}' height='{total:g}' role='img' aria-label='{escape(chart.title)}' "
+        f"font-family=\"{FONT}\" font-size='12'>"
+    )
+    return "\n".join([head, *lines, "</svg>", ""])
+
+
+def _text(left: float, base: float, text: str, colour: str, more: str = "") -> str:
+    attributes = f" {more}" if more else ""
+    return f"<text x='{left:g}' y='{base:g}' fill='{colour}'{attributes}>{escape(text)}</text>"
+
+
+def _bar(left: float, top: float, width: float, height: float, colour: str) -> str:
+    place = f"x='{left:.4g}' y='{top:g}' width='{width:.4g}' height='{height:g}'"
+    return f"<rect {place} fill='{colour}'/>"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

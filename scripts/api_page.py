@@ -1,0 +1,130 @@
+"""Generates docs/api.md from the docstrings of the package's public names and of its command.
+
+Usage: api_page.py            writes the page
+       api_page.py --check    fails if the page is not up to date
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import cairn
+from cairn.cli.main import main as command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "api.md"
+WIDTH = 120
+
+INTRODUCTION = """\
+# API
+
+<!-- Written by scripts/api_page.py from the docstrings of the package cairn. Do not edit. -->
+
+The names below are all that is public; every other module of the package may change in any release.
+The errors are below `cairn.errors.CairnError`, and have a `kind`, a `code` and a `next_step`:
+[troubleshooting](troubleshooting.md) has each code. The settings are in
+[configuration](configuration.md).
+
+## Python: `import cairn`
+"""
+COMMAND = """
+## The command `cairn`
+
+It prints an error as one line, with its code, and then exits with 1.
+"""
+
+_SECTION = re.compile(r"^(Args|Returns|Raises):\n((?:    .*\n|\n)+)", re.MULTILINE)
+_ENTRY = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
+_TITLES = {"Args": "Arguments", "Returns": "Returns", "Raises": "Raises"}
+
+
+def render() -> str:
+    """Return the page."""
+    functions = [name for name in cairn.__all__ if callable(getattr(cairn, name))]
+    parts = [_name(name, getattr(cairn, name)) for name in sorted(functions, key=_order)]
+    version = "\n### `cairn.__version__`\n\nThe release, as a string.\n"
+    commands = [_command(name, one) for name, one in sorted(command.commands.items())]
+    return "".join([INTRODUCTION, *parts, version, COMMAND, *commands])
+
+
+def _order(name: str) -> tuple[bool, str]:
+    """Sort functions before classes, those that most jobs call first."""
+    return isinstance(getattr(cairn, name), type), "" if name == "spark_conf" else name
+
+
+def _name(name: str, target: Callable[..., object]) -> str:
+    signature = inspect.signature(target)
+    plain = [one.replace(annotation=one.empty) for one in signature.parameters.values()]
+    shown = signature.replace(parameters=plain, return_annotation=signature.empty)
+    return f"\n### `cairn.{name}{shown}`\n\n{_text(inspect.getdoc(target) or '')}"
+
+
+def _text(docstring: str) -> str:
+    """Return a docstring of Google's style as Markdown."""
+    text = docstring.replace("``", "`") + "\n"
+
+    def section(match: re.Match[str]) -> str:
+        entries = "".join(
+            _filled(f"- `{name}`: {' '.join(words.split())}", "  ")
+            for name, words in _ENTRY.findall(match[2])
+        )
+        return f"{_TITLES[match[1]]}:\n\n{entries}\n"
+
+    head, *_ = re.split(r"^(?:Args|Returns|Raises):$", text, maxsplit=1, flags=re.MULTILINE)
+    sections = "\n".join(section(match).rstrip() + "\n" for match in _SECTION.finditer(text + "\n"))
+    paragraphs = [_filled(" ".join(one.split())) for one in head.strip().split("\n\n")]
+    return "\n".join([*paragraphs, *([sections] if sections else [])])
+
+
+def _command(name: str, of: click.Command) -> str:
+    context = click.Context(of, info_name=f"cairn {name}")
+    usage = " ".join(of.collect_usage_pieces(context))
+    options = "".join(
+        _filled(f"- `{', '.join(one.opts)}{_value(one)}`: {one.help}", "  ")
+        for one in of.params
+        if isinstance(one, click.Option)
+    )
+    help_text = _text(inspect.cleandoc(of.help or ""))
+    return f"\n### `cairn {name} {usage}`\n\n{help_text}" + (f"\n{options}" if options else "")
+
+
+def _value(option: click.Option) -> str:
+    return "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"
+
+
+def _filled(text: str, indent: str = "") -> str:
+    return (
+        textwrap.fill(
+            text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        + "\n"
+    )
+
+
+def main() -> None:
+    """Write or compare."""
+    page = render()
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(page, "utf-8")
+        return
+    found = PAGE.read_text("utf-8") if PAGE.exists() else ""
+    if found != page:
+        names = (str(PAGE.relative_to(ROOT)), "what the docstrings say")
+        lines = difflib.unified_diff(found.splitlines(), page.splitlines(), *names, lineterm="")
+        print("\n".join(lines))
+        sys.exit("docs/api.md is not up to date. Next: python scripts/api_page.py")
+
+
+if __name__ == "__main__":
+    main()
