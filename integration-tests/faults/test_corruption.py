@@ -23,7 +23,7 @@ FILES = 5
 VIEW = StateView()
 TRAILER_BYTES = 32
 FORMAT_OFFSET = 8
-NEWER_FORMAT = 4
+NEWER_FORMAT = 2
 
 Corruption = Callable[[bytes], bytes | None]
 
