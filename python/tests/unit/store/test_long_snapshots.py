@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ from rig import Rig, family
 from cairn.checkpoint import upload
 from cairn.errors import AccessError, LineageTooLongError, UnavailableError
 from cairn.protocol.calls import MaintainAnswer, MaintainRequest
-from cairn.store import instance, lineage_bound, snapshot
+from cairn.store import lineage_bound, snapshot
+from cairn.store.snapshot_runs import SnapshotDone
 
 FAMILY = family(0, multi=False)
 LIMIT = 6
@@ -89,6 +92,19 @@ class Uploads:
             return upload(key, path, crc32c=crc32c, moved=moved)
 
         monkeypatch.setattr(objects, "upload", upload_late)
+
+
+def wait_until_stopped(uploads: Uploads, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commits wait in vain for a snapshot until its upload has stopped, and no longer."""
+    has_stopped = threading.Event()
+    uploads.when_stopped = lambda _: has_stopped.set()
+    wait_for = snapshot.wait_for
+
+    def wait_in_vain(run: Future[SnapshotDone], _: float) -> SnapshotDone | None:
+        assert has_stopped.wait(20)
+        return wait_for(run, 0 if not uploads.may_go_on.is_set() else 20)
+
+    monkeypatch.setattr(snapshot, "wait_for", wait_in_vain)
 
 
 def test_maintenance_answers_during_a_long_upload(
@@ -184,15 +200,19 @@ def test_the_log_tells_what_a_long_upload_has_still_to_do(
     uploads.may_go_on.clear()
     rig.state.chain.want_snapshot()
 
+    expected = (
+        "the snapshot of version 3 of store 0/3/default is being uploaded: 1 of 2 files, "
+        "3 MiB are left"
+    )
     with caplog.at_level(logging.WARNING):
-        maintain(rig, wait_ms=200)
+        maintain(rig, wait_ms=1)
+        until_ns = time.monotonic_ns() + 20_000_000_000
+        while expected not in caplog.messages:
+            assert time.monotonic_ns() < until_ns, caplog.messages
+            time.sleep(0.01)
     uploads.may_go_on.set()
 
     assert maintain(rig).snapshot_version == 3
-    assert (
-        "the snapshot of version 3 of store 0/3/default is being uploaded: 1 of 2 files, "
-        "3 MiB are left"
-    ) in caplog.messages
 
 
 def test_a_new_database_does_not_use_the_files_of_the_former_one(
@@ -269,12 +289,12 @@ def test_a_commit_at_the_bound_does_not_wait_for_ever(
     new_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The shim would end the worker; the error says how much is left, and the upload goes on."""
-    rig = new_rig(maxLineage=LIMIT, requestTimeoutMs=100)
+    rig = new_rig(maxLineage=LIMIT)
     ids = fill(rig, LIMIT)
     uploads = Uploads(rig, monkeypatch)
     uploads.may_go_on.clear()
     rig.write([(1, 0, b"x", b"v", 2)])
-    monkeypatch.setattr(instance, "_REQUESTS_PER_SNAPSHOT", 1)
+    wait_until_stopped(uploads, monkeypatch)
 
     with pytest.raises(LineageTooLongError, match="does not move: 1 files, 0 MiB are left"):
         rig.commit(LIMIT + 1, ids[-1], [FAMILY])
@@ -299,7 +319,7 @@ def test_commits_go_on_while_the_upload_moves(
     uploads = Uploads(rig, monkeypatch)
     uploads.may_go_on.clear()
     uploads.stops_after = 3
-    monkeypatch.setattr(instance, "_REQUESTS_PER_SNAPSHOT", 0.01)
+    wait_until_stopped(uploads, monkeypatch)
 
     ids.append(write(rig, LIMIT + 1, ids[-1]))
 
