@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+pytestmark = pytest.mark.tools
+
 SUITE = Suite("SumSuite", "org.example.SumSuite", 60)
 CONTROL = Provider("control", "org.example.Provider")
 
