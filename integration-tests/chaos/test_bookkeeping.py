@@ -412,7 +412,7 @@ class Judged:
         """Return what the judge finds if a query ends with an error that names objects."""
         urls = " ".join(f"s3a://{BUCKET}/{self.store.relative_to(self.folder)}/{n}" for n in names)
         failure = Failure("windows", f"[{code}] {urls}", time.time() + later_s)
-        self.run._judge(failure, "the driver")  # noqa: SLF001 - what is tested
+        self.run.judge(failure, "the driver")
         return self.run.outcome.findings
 
 
