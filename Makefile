@@ -61,7 +61,10 @@ cluster: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the demo on
 
 ##@ Develop
 
-INTEGRATION = $(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests
+PYTEST = $(PY) -m pytest -c python/pyproject.toml --rootdir .
+INTEGRATION = $(PYTEST) integration-tests
+# The tests with recorded results of Spark's provider.
+WITH_CONTROL = $(shell grep -rl --include='test_*.py' '^from harness.control import' integration-tests)
 # What `make test` leaves out.
 QUICK = -m "not slow and not abfs and not tools"
 
@@ -78,10 +81,16 @@ test-all: test test-tools test-s3 azurite ## Run all tests: also more forms of o
 	cd python && ../$(PY) -m pytest tests/property --hypothesis-profile thorough $(PYTEST_ARGS)
 	$(GRADLE) -Ptests='.*ModelTest' -Phistories=20 test
 	$(INTEGRATION) --junitxml $(BUILD)/slow-tests.xml -m "slow or abfs" $(PYTEST_ARGS)
+	CAIRN_TEST_CONTROL=live $(PYTEST) $(WITH_CONTROL) $(QUICK) $(PYTEST_ARGS)
 
 .PHONY: test-tools
 test-tools: $(STAMPS)/venv shim s3a-jars ## Run the tests of the tools: chaos run, Spark's suites, benchmarks, checks
 	$(INTEGRATION) --junitxml $(BUILD)/tool-tests.xml -m "tools and not slow" $(PYTEST_ARGS)
+
+.PHONY: record-control
+record-control: $(STAMPS)/venv shim s3a-jars hdfs-jars minio ## Run Spark's provider and record the results that tests expect of Cairn: after a change of these tests
+	$(if $(PYTEST_ARGS),,rm -rf integration-tests/recorded/$(MINOR))
+	CAIRN_TEST_CONTROL=record $(PYTEST) $(WITH_CONTROL) $(QUICK) $(PYTEST_ARGS)
 
 .PHONY: test-s3
 test-s3: $(STAMPS)/venv minio versitygw s3-servers gcs ## Run the contract of an object store on versitygw and moto, on MinIO with encryption, a role and a proxy, and on gs
