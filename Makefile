@@ -69,7 +69,7 @@ WITH_CONTROL = $(shell grep -rl --include='test_*.py' '^from harness.control imp
 QUICK = -m "not slow and not abfs and not tools"
 
 .PHONY: test
-test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
+test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of both languages, but for the slow ones
 # Beside each other: both mostly wait. The integration tests come after them, alone: they need both cores.
 	@echo "The tests of the shim, of the Python package and of the repository: some minutes; the output of each comes at its end"
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target repository-tests python-tests
@@ -220,6 +220,12 @@ s3a-jars: $(STAMPS)/s3a-jars ## Fetch the jars for s3a:// from Maven Central int
 $(STAMPS)/s3a-jars: build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
 	@echo "Fetching the s3a:// jars"
 	@$(GRADLE) s3aJars
+	@touch $@
+
+# Drivers of tests start in half the CPU time with it; they do without it, too.
+$(STAMPS)/class-archive: $(PACKAGED_JAR) $(STAMPS)/s3a-jars $(wildcard integration-tests/harness/scala/*.scala)
+	@echo "Storing the classes of the tests' Spark drivers"
+	@$(PY) integration-tests/harness/class_archive.py
 	@touch $@
 
 .PHONY: hdfs-jars

@@ -52,7 +52,11 @@ CHECKPOINT_FORMAT = STATE_STORE + "checkpointFormatVersion"
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # With assertions each commit says which keys its session has left, and the worker compares.
 ASSERTIONS = "-ea:io.cairn.spark..."
-JVM_OPTIONS = " ".join((*SHORT_LIVED, ASSERTIONS, "-XX:ReservedCodeCacheSize=256m", "-Xss2m"))
+OWN_OPTIONS = " ".join((*SHORT_LIVED, ASSERTIONS, "-XX:ReservedCodeCacheSize=256m", "-Xss2m"))
+# Java ignores an archive that does not fit, and would say so on standard output.
+CLASS_ARCHIVE = REPOSITORY / ".build" / "classes.jsa"
+ARCHIVE_OPTIONS = f"-XX:SharedArchiveFile={CLASS_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
+JVM_OPTIONS = f"{OWN_OPTIONS} {ARCHIVE_OPTIONS}" if CLASS_ARCHIVE.exists() else OWN_OPTIONS
 
 
 def class_path() -> str:
@@ -124,6 +128,8 @@ def s3a_conf(settings: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+# A driver that writes its class archive takes some seconds, on a busy machine a minute.
+END_TIMEOUT_S = 120
 _root: list[SparkSession] = []
 
 
@@ -149,7 +155,7 @@ def running_driver() -> Iterator[None]:
             session.stop()
             gateway.shutdown()  # type: ignore[union-attr]
             gateway.proc.stdin.close()  # type: ignore[union-attr]
-            gateway.proc.wait(timeout=30)  # type: ignore[union-attr]
+            gateway.proc.wait(timeout=END_TIMEOUT_S)  # type: ignore[union-attr]
 
 
 def new_session(conf: Mapping[str, str]) -> SparkSession:
