@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -139,7 +140,9 @@ def running_driver() -> Iterator[None]:
 
     Engines inherit the environment of this process; `PYSPARK_PYTHON` is set to this Python.
     """
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    # PySpark collects timestamps in the time zone of the process; recorded rows have them in UTC.
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC"}
+    time.tzset()
     with tempfile.TemporaryDirectory(prefix="cairn-it-", ignore_cleanup_errors=True) as scratch:
         builder = SparkSession.builder
         for name, value in driver_conf(Path(scratch)).items():
