@@ -65,15 +65,15 @@ PYTEST = $(PY) -m pytest -c python/pyproject.toml --rootdir .
 INTEGRATION = $(PYTEST) integration-tests
 # The tests with recorded results of Spark's provider.
 WITH_CONTROL = $(shell grep -rl --include='test_*.py' '^from harness.control import' integration-tests)
+PARITY = integration-tests/parity
 # What `make test` leaves out.
 QUICK = -m "not slow and not abfs and not tools"
 
 .PHONY: test
 test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of both languages, but for the slow ones
-# Beside each other: both mostly wait. The integration tests come after them, alone: they need both cores.
-	@echo "The tests of the shim, of the Python package and of the repository: some minutes; the output of each comes at its end"
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target repository-tests python-tests
-	$(INTEGRATION) --ignore integration-tests/repository --junitxml $(BUILD)/integration-tests.xml $(QUICK) $(PYTEST_ARGS)
+# Two beside each other, on two cores: each of them often waits.
+	@echo "Four parts, two beside each other; the output of each comes at its end, after some minutes"
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target repository-tests python-tests parity-tests integration-tests
 
 .PHONY: test-all
 test-all: test test-tools test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
@@ -112,6 +112,15 @@ java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the test
 repository-tests: java-tests shim s3a-jars $(STAMPS)/flights ## Run the tests of the shim, then those of README and documents
 # Exit code 5: PYTEST_ARGS selects none of these.
 	$(INTEGRATION)/repository --junitxml $(BUILD)/repository-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
+
+# Exit code 5: PYTEST_ARGS selects none of these.
+.PHONY: parity-tests
+parity-tests: $(STAMPS)/venv shim s3a-jars $(STAMPS)/class-archive ## Run the tests that compare Cairn with Spark's own provider
+	$(PYTEST) $(PARITY) --junitxml $(BUILD)/parity-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
+
+.PHONY: integration-tests
+integration-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the other tests of whole queries: faults, recovery, storage, metadata, chaos, Spark's suites
+	$(INTEGRATION) $(addprefix --ignore ,integration-tests/repository $(PARITY)) --junitxml $(BUILD)/integration-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: check
 check: $(STAMPS)/venv $(STAMPS)/google-java-format $(STAMPS)/spark-jars ## Check format, lint, types, layers, sizes and documents, as the CI does
