@@ -48,7 +48,7 @@ help: ## List the verbs
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nOptions: STORAGE=disk|minio|hdfs, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test, test-all); ARGS=... (demo, cluster, bench, spark-suites, spark-matrix, release); PYTHON=python3.x\n'
+	@printf '\nOptions: STORAGE=disk|minio|hdfs, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test, test-tools, test-all); ARGS=... (demo, cluster, bench, spark-suites, spark-matrix, release); PYTHON=python3.x\n'
 
 .PHONY: demo
 demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(STORAGE)),minio s3a-jars) $(if $(filter hdfs,$(STORAGE)),shim hdfs-jars) $(if $(filter cairn,$(PROVIDER)),shim) ## Run a streaming job on real flights: killed, resumed, compared (STORAGE=minio or hdfs: checkpoints there)
@@ -61,21 +61,36 @@ cluster: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the demo on
 
 ##@ Develop
 
-INTEGRATION = $(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests
+PYTEST = $(PY) -m pytest -c python/pyproject.toml --rootdir .
+INTEGRATION = $(PYTEST) integration-tests
+# The tests with recorded results of Spark's provider.
+WITH_CONTROL = $(shell grep -rl --include='test_*.py' '^from harness.control import' integration-tests)
+PARITY = integration-tests/parity
+# What `make test` leaves out.
+QUICK = -m "not slow and not abfs and not tools"
 
 .PHONY: test
-test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
-# Beside each other: both mostly wait. The integration tests come after them, alone: they need both cores.
-	@echo "The tests of the shim, of the Python package and of the repository: some minutes; the output of each comes at its end"
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target repository-tests python-tests
-	$(INTEGRATION) --ignore integration-tests/repository --junitxml $(BUILD)/integration-tests.xml -m "not slow and not abfs" $(PYTEST_ARGS)
+test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of both languages, but for the slow ones
+# Two beside each other, on two cores: each of them often waits.
+	@echo "Four parts, two beside each other; the output of each comes at its end, after some minutes"
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target repository-tests python-tests parity-tests integration-tests
 
 .PHONY: test-all
-test-all: test test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
+test-all: test test-tools test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
 	cd python && ../$(PY) -m pytest tests -m "abfs or (slow and not s3)" $(PYTEST_ARGS)
 	cd python && ../$(PY) -m pytest tests/property --hypothesis-profile thorough $(PYTEST_ARGS)
 	$(GRADLE) -Ptests='.*ModelTest' -Phistories=20 test
 	$(INTEGRATION) --junitxml $(BUILD)/slow-tests.xml -m "slow or abfs" $(PYTEST_ARGS)
+	CAIRN_TEST_CONTROL=live $(PYTEST) $(WITH_CONTROL) $(QUICK) $(PYTEST_ARGS)
+
+.PHONY: test-tools
+test-tools: $(STAMPS)/venv shim s3a-jars ## Run the tests of the tools: chaos run, Spark's suites, benchmarks, checks
+	$(INTEGRATION) --junitxml $(BUILD)/tool-tests.xml -m "tools and not slow" $(PYTEST_ARGS)
+
+.PHONY: record-control
+record-control: $(STAMPS)/venv shim s3a-jars hdfs-jars minio ## Run Spark's provider and record the results that tests expect of Cairn: after a change of these tests
+	$(if $(PYTEST_ARGS),,rm -rf integration-tests/recorded/$(MINOR))
+	CAIRN_TEST_CONTROL=record $(PYTEST) $(WITH_CONTROL) $(QUICK) $(PYTEST_ARGS)
 
 .PHONY: test-s3
 test-s3: $(STAMPS)/venv minio versitygw s3-servers gcs ## Run the contract of an object store on versitygw and moto, on MinIO with encryption, a role and a proxy, and on gs
@@ -87,16 +102,25 @@ fuzz: $(STAMPS)/venv ## Read INPUTS (100000) mutated objects, frames and calls; 
 
 .PHONY: python-tests
 python-tests: $(STAMPS)/venv shim hdfs-jars minio ## Run the tests of the Python package alone, but for the slow ones
-	cd python && ../$(PY) -m pytest tests -m "not slow and not abfs" $(PYTEST_ARGS)
+	cd python && ../$(PY) -m pytest tests $(QUICK) $(PYTEST_ARGS)
 
 .PHONY: java-tests
 java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the tests of the shim alone
 	$(GRADLE) test
 
 .PHONY: repository-tests
-repository-tests: java-tests shim s3a-jars $(STAMPS)/flights ## Run the tests of the shim, then those of README, benchmarks and documents
+repository-tests: java-tests shim s3a-jars $(STAMPS)/flights ## Run the tests of the shim, then those of README and documents
 # Exit code 5: PYTEST_ARGS selects none of these.
-	$(INTEGRATION)/repository --junitxml $(BUILD)/repository-tests.xml -m "not slow and not abfs" $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
+	$(INTEGRATION)/repository --junitxml $(BUILD)/repository-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
+
+# Exit code 5: PYTEST_ARGS selects none of these.
+.PHONY: parity-tests
+parity-tests: $(STAMPS)/venv shim s3a-jars $(STAMPS)/class-archive ## Run the tests that compare Cairn with Spark's own provider
+	$(PYTEST) $(PARITY) --junitxml $(BUILD)/parity-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
+
+.PHONY: integration-tests
+integration-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the other tests of whole queries: faults, recovery, storage, metadata, chaos, Spark's suites
+	$(INTEGRATION) $(addprefix --ignore ,integration-tests/repository $(PARITY)) --junitxml $(BUILD)/integration-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: check
 check: $(STAMPS)/venv $(STAMPS)/google-java-format $(STAMPS)/spark-jars ## Check format, lint, types, layers, sizes and documents, as the CI does
@@ -221,6 +245,12 @@ s3a-jars: $(STAMPS)/s3a-jars ## Fetch the jars for s3a:// from Maven Central int
 $(STAMPS)/s3a-jars: build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
 	@echo "Fetching the s3a:// jars"
 	@$(GRADLE) s3aJars
+	@touch $@
+
+# Drivers of tests start in half the CPU time with it; they do without it, too.
+$(STAMPS)/class-archive: $(PACKAGED_JAR) $(STAMPS)/s3a-jars $(wildcard integration-tests/harness/scala/*.scala)
+	@echo "Storing the classes of the tests' Spark drivers"
+	@$(PY) integration-tests/harness/class_archive.py
 	@touch $@
 
 .PHONY: hdfs-jars

@@ -226,18 +226,18 @@ class Run:
                 self._miss(fault)
         for second in self.faults.seconds:
             for failure in second.take_failures():
-                self._judge(failure, "the second driver")
+                self.judge(failure, "the second driver")
         driver = self.world.driver
         if driver.exit_code in (None, 0):
             return
         for failure in driver.take_failures():
-            self._judge(failure, "the driver")
+            self.judge(failure, "the driver")
         driver.end()
         self.outcome.restarts += 1
         self.world.driver = self.world.start_driver(driver.job)
         self._note("restarted", exit_code=driver.exit_code)
 
-    def _judge(self, failure: Failure, who: str) -> None:
+    def judge(self, failure: Failure, who: str) -> None:
         """Say whether a fault explains an error; give a damaged object back that it names."""
         codes = set(_CODE.findall(failure.text))
         damaged = self.faults.damaged_before(failure.at_s)

@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from harness.clear_errors import assert_clear
+from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
 from harness.operators import BY_NAME
@@ -37,9 +38,10 @@ def test_a_full_checkpoint_disk_fails_the_batch_and_nothing_else(
     events = Events(tmp_path / "input")
     events.add_files(0, 2)
     run = Run(BY_NAME["windows_update"], events, str(tmp_path / "checkpoint"), SUBJECT)
-    control = Run(run.operator, events, str(tmp_path / "control"), CONTROL)
-    for each in (run, control):
-        each.advance()
+    other = Run(run.operator, events, str(tmp_path / "control"), CONTROL)
+    control = Control("disk-full/checkpoint-disk", other)
+    run.advance()
+    control.advance()
     move_store_to(disk.path, Path(run.checkpoint, "state", "0", "1"))
     disk.fill()
     events.add_files(2, 2)
@@ -70,9 +72,10 @@ def test_a_full_local_disk_fails_the_batch_and_nothing_else(
     checkpoint = str(tmp_path / "checkpoint")
     conf = {CAIRN_CONF + "localDir": str(disk.path)}
     run = Run(BY_NAME["windows_update"], events, checkpoint, SUBJECT, conf=conf)
-    control = Run(run.operator, events, str(tmp_path / "control"), CONTROL)
-    for each in (run, control):
-        each.advance()
+    other = Run(run.operator, events, str(tmp_path / "control"), CONTROL)
+    control = Control("disk-full/local-disk", other)
+    run.advance()
+    control.advance()
     committed = dict(run.record.rows)
     disk.fill()
     events.add_files(2, 2)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
 from harness.operators import BY_NAME
@@ -37,7 +38,8 @@ def test_a_stopped_query_frees_its_slots_while_the_storage_hangs(
     """The other queries of the application need the slots, and the query goes on later."""
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
-    control = Run(BY_NAME["windows_update"], events, str(tmp_path / "control"), CONTROL, 2)
+    other = Run(BY_NAME["windows_update"], events, str(tmp_path / "control"), CONTROL, 2)
+    control = Control("hanging-storage", other)
     release = threading.Event()
     with TcpProxy(s3_server.endpoint_url) as proxy:
         conf = {**s3a_conf(s3_bucket.settings), CAIRN_CONF + "s3.endpoint": proxy.url}

@@ -103,7 +103,7 @@ class FakeShim:
             self.before(kind, path)
             if payload[0] and path in self.content:
                 raise AlreadyExistsError("exists")
-            self._store(path, data)
+            self.store(path, data)
             return path, struct.pack("<Q", len(data))
         if kind == files.FILE_RENAME:
             replaces, size = struct.unpack_from("<BI", payload)
@@ -137,7 +137,8 @@ class FakeShim:
             raise MissingError("no such file")
         return self.content[path]
 
-    def _store(self, path: str, data: bytes) -> None:
+    def store(self, path: str, data: bytes) -> None:
+        """Write a file, as a task of another executor does."""
         self.now_ms += 1
         self.content[path], self.modified_ms[path] = data, self.now_ms
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,11 @@ CHECKPOINT_FORMAT = STATE_STORE + "checkpointFormatVersion"
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # With assertions each commit says which keys its session has left, and the worker compares.
 ASSERTIONS = "-ea:io.cairn.spark..."
-JVM_OPTIONS = " ".join((*SHORT_LIVED, ASSERTIONS, "-XX:ReservedCodeCacheSize=256m", "-Xss2m"))
+OWN_OPTIONS = " ".join((*SHORT_LIVED, ASSERTIONS, "-XX:ReservedCodeCacheSize=256m", "-Xss2m"))
+# Java ignores an archive that does not fit, and would say so on standard output.
+CLASS_ARCHIVE = REPOSITORY / ".build" / "classes.jsa"
+ARCHIVE_OPTIONS = f"-XX:SharedArchiveFile={CLASS_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
+JVM_OPTIONS = f"{OWN_OPTIONS} {ARCHIVE_OPTIONS}" if CLASS_ARCHIVE.exists() else OWN_OPTIONS
 
 
 def class_path() -> str:
@@ -124,6 +129,8 @@ def s3a_conf(settings: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+# A driver that writes its class archive takes some seconds, on a busy machine a minute.
+END_TIMEOUT_S = 120
 _root: list[SparkSession] = []
 
 
@@ -133,7 +140,9 @@ def running_driver() -> Iterator[None]:
 
     Engines inherit the environment of this process; `PYSPARK_PYTHON` is set to this Python.
     """
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    # PySpark collects timestamps in the time zone of the process; recorded rows have them in UTC.
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC"}
+    time.tzset()
     with tempfile.TemporaryDirectory(prefix="cairn-it-", ignore_cleanup_errors=True) as scratch:
         builder = SparkSession.builder
         for name, value in driver_conf(Path(scratch)).items():
@@ -149,7 +158,7 @@ def running_driver() -> Iterator[None]:
             session.stop()
             gateway.shutdown()  # type: ignore[union-attr]
             gateway.proc.stdin.close()  # type: ignore[union-attr]
-            gateway.proc.wait(timeout=30)  # type: ignore[union-attr]
+            gateway.proc.wait(timeout=END_TIMEOUT_S)  # type: ignore[union-attr]
 
 
 def new_session(conf: Mapping[str, str]) -> SparkSession:

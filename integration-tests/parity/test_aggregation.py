@@ -1,6 +1,7 @@
 """Aggregations that merge old and new rows as they come have the rows of Spark's hash aggregations.
 
-Spark's provider is the control: its plans stay as Spark makes them.
+Spark's provider is the control: its plans stay as Spark makes them, and its results are recorded
+(`harness.control`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCom
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from harness.control import Control
 from harness.differential import PlannedRun, Rows, as_text
 from harness.events import Events
 from harness.killed_workers import kill_at_work
@@ -205,8 +207,7 @@ def large_events(tmp_path_factory: pytest.TempPathFactory) -> Events:
     return events
 
 
-def _compare(ours: PlannedRun, theirs: PlannedRun) -> None:
-    assert NODE not in theirs.plan
+def _compare(ours: PlannedRun, theirs: PlannedRun | Control) -> None:
     assert ours.record.rows == theirs.record.rows
     assert any(ours.record.rows.values())
     assert ours.record.counts == theirs.record.counts
@@ -225,7 +226,10 @@ def test_rows_counts_and_state_are_those_of_sparks_provider(
     runs: list[tuple[type[PlannedRun], int]] = [(TableRun, in_table), (PlannedRun, in_function)]
     for kind, replaced in runs:
         ours = kind(operator, events, str(tmp_path / f"ours-{kind.__name__}"), CAIRN, 2)
-        theirs = kind(operator, events, str(tmp_path / f"theirs-{kind.__name__}"), CONTROL)
+        theirs = Control(
+            f"aggregation/{operator.name}-{kind.__name__}",
+            kind(operator, events, str(tmp_path / f"theirs-{kind.__name__}"), CONTROL),
+        )
 
         ours.advance()
         theirs.advance()
@@ -250,6 +254,7 @@ def test_other_aggregates_are_merged_without_a_sort(
     merged = re.search(r"SortAggregate\(.*merge_.*\n *\+- StateStoreRestore", ours.plan)
     assert merged
     assert ours.plan.count("Sort [") == sorts
+    assert NODE not in theirs.plan
     assert theirs.plan.count("Sort [") == (sorts + 1 if sorts else 0)
     _compare(ours, theirs)
 
@@ -259,7 +264,8 @@ def test_old_rows_are_merged_from_a_small_cache(large_events: Events, tmp_path: 
     totals = Operator("totals", _totals, "update")
     conf = {**SMALL_CACHE, "spark.sql.codegen.wholeStage": "true"}
     ours = TableRun(totals, large_events, str(tmp_path / "ours"), CAIRN, 2, conf=conf)
-    theirs = TableRun(totals, large_events, str(tmp_path / "theirs"), CONTROL)
+    run = TableRun(totals, large_events, str(tmp_path / "theirs"), CONTROL)
+    theirs = Control("aggregation/small-cache", run)
 
     ours.advance()
     theirs.advance()
@@ -274,7 +280,8 @@ def test_workers_killed_while_rows_are_merged_change_no_row(
     large_events: Events, tmp_path: Path
 ) -> None:
     """Reads and writes alternate: those before the kill are sent again."""
-    theirs = PlannedRun(BY_NAME, large_events, str(tmp_path / "theirs"), CONTROL)
+    run = PlannedRun(BY_NAME, large_events, str(tmp_path / "theirs"), CONTROL)
+    theirs = Control("aggregation/workers-killed", run)
     ours = PlannedRun(BY_NAME, large_events, str(tmp_path / "ours"), CAIRN, 2, conf=SMALL_CACHE)
     killed = kill_at_work(ours, 1)
 
@@ -309,7 +316,10 @@ def test_a_sink_in_python_that_reads_few_rows_saves_the_whole_batch(
     few = {"spark.sql.shuffle.partitions": "1", "spark.sql.execution.arrow.maxRecordsPerBatch": "8"}
     ours = PythonSinkRun(wide, large_events, str(tmp_path / "ours"), CAIRN, 2, conf=few)
     narrow = Operator("totals", _totals, "complete")
-    theirs = PlannedRun(narrow, large_events, str(tmp_path / "theirs"), CONTROL, conf=few)
+    theirs = Control(
+        "aggregation/narrow",
+        PlannedRun(narrow, large_events, str(tmp_path / "theirs"), CONTROL, conf=few),
+    )
 
     ours.advance()
     theirs.advance()
@@ -327,4 +337,5 @@ def test_it_can_be_turned_off(events: Events, tmp_path: Path) -> None:
     off.advance()
 
     assert NODE in on.plan
+    assert NODE not in off.plan
     _compare(on, off)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 
+from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
 from harness.operators import BY_NAME, StateView
@@ -89,9 +90,10 @@ def test_stores_that_close_after_each_commit_keep_their_state(tmp_path: Path) ->
     """`unloadOnCommit` frees the executor's memory after each task; snapshots go on."""
     conf = {STATE_STORE + "unloadOnCommit": "true"}
     subject = run_of("windows_update", tmp_path, SUBJECT, conf)
-    control = run_of("windows_update", tmp_path, CONTROL, conf)
-    for run in (subject, control):
-        run.advance()
+    run = run_of("windows_update", tmp_path, CONTROL, conf)
+    control = Control("coordinator/unload-on-commit", run)
+    subject.advance()
+    control.advance()
 
     assert subject.record.rows == control.record.rows
     assert subject.record.counts == control.record.counts
@@ -105,7 +107,7 @@ def test_lineages_are_bounded_without_maintenance(tmp_path: Path) -> None:
     """
     conf = {STATE_STORE + "minDeltasForSnapshot": "1000", CAIRN_CONF + "maxLineage": "2"}
     subject = run_of("windows_update", tmp_path, SUBJECT, conf)
-    control = run_of("windows_update", tmp_path, CONTROL, {})
+    control = Control("coordinator/lineages", run_of("windows_update", tmp_path, CONTROL, {}))
     query = subject.start()
     subject.finish(query)
     control.advance()

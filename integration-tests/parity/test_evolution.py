@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
+from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
 from harness.operators import ENCODINGS, Operator, StateView
@@ -88,19 +88,20 @@ def operator(processor: type[Seen]) -> Operator:
 def test_a_field_is_added_to_the_values(tmp_path: Path, checkpoint_format: int) -> None:
     """Without evolution each new field of a state costs the state of all keys."""
     events = Events(tmp_path / "input")
-    runs = [
+    subject, run = (
         Run(operator(Seen), events, str(tmp_path / name), provider, checkpoint_format)
         for name, provider in (("subject", SUBJECT), ("control", CONTROL))
-    ]
+    )
+    control = Control(f"evolution/format{checkpoint_format}", run)
     for first, processor in ((0, Seen), (2, SeenWithTotal), (4, SeenWithTotal)):
         events.add_files(first, 2)
-        runs = [replace(run, operator=operator(processor)) for run in runs]
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(Run.advance, runs))
+        subject = replace(subject, operator=operator(processor))
+        control.change(subject.operator)
+        subject.advance()
+        control.advance()
 
-    subject, control = runs
     assert subject.record.rows == control.record.rows
-    stored = [row for rows in control.record.rows.values() for row in rows]
+    stored = [row for rows in subject.record.rows.values() for row in rows]
     assert any("None)" in row for row in stored), "no value of the former schema was read"
     last = control.record.last_batch
     for view in VIEWS:

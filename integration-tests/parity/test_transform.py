@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
 from harness.job import JobProcess, Query
@@ -98,11 +99,12 @@ def test_state_larger_than_the_cache_has_the_same_rows(tmp_path: Path, operator:
     """Scans of timers, times to live and maps then read the rows of the worker."""
     events = Events(tmp_path / "input", rows_per_file=6000, keys=6000)
     events.add_files(0, 4)
-    control = Run(BY_NAME[operator], events, str(tmp_path / "control"), CONTROL)
+    run = Run(BY_NAME[operator], events, str(tmp_path / "control"), CONTROL)
+    control = Control(f"transform/{operator}", run)
     subject = Run(BY_NAME[operator], events, str(tmp_path / "subject"), SUBJECT, 2, SMALL_CACHE)
 
-    for run in (control, subject):
-        run.advance()
+    control.advance()
+    subject.advance()
 
     assert subject.record.metrics["cairnCacheMisses"] > 0
     assert subject.record.metrics["cairnSpills"] > 0

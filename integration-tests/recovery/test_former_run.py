@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+from harness.control import Control
 from harness.differential import Rows, Run
 from harness.events import Events
 from harness.operators import BY_NAME
@@ -87,7 +88,8 @@ def test_the_former_run_changes_nothing_in_the_new_checkpoint(
     events = Events(tmp_path / "input", seed=8)
     events.add_files(0, 3)
     subject = Run(OPERATOR, events, str(checkpoint), SUBJECT, checkpoint_format, CONF)
-    control = Run(OPERATOR, events, str(tmp_path / "control"), CONTROL, checkpoint_format)
+    run = Run(OPERATOR, events, str(tmp_path / "control"), CONTROL, checkpoint_format)
+    control = Control(f"former-run/format{checkpoint_format}", run)
     subject.advance()
     control.advance()
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from harness.clear_errors import assert_clear
+from harness.control import Control
 from harness.differential import Run, copy_checkpoint, forget_batches
 from harness.events import Events
 from harness.job import JobProcess, Query
@@ -90,7 +91,8 @@ def test_state_of_idle_batches_is_that_of_spark_s_provider(tmp_path: Path) -> No
     replace(events, keys=12).add_files(6, 1)
     replace(events, keys=1).add_files(7, 2)
     subject = Run(BY_NAME["distinct"], events, str(tmp_path / "subject"), SUBJECT, 2)
-    control = Run(BY_NAME["distinct"], events, str(tmp_path / "control"), CONTROL, 2)
+    run = Run(BY_NAME["distinct"], events, str(tmp_path / "control"), CONTROL, 2)
+    control = Control("idle-stores", run)
     view = StateView()
 
     subject.advance()

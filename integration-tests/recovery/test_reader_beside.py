@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
 from harness.operators import BY_NAME, StateView
@@ -24,7 +25,8 @@ def test_a_reader_sees_whole_versions_of_a_running_query_and_does_not_disturb_it
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
     run = Run(BY_NAME["windows_update"], events, str(tmp_path / "subject"), SUBJECT)
-    control = Run(run.operator, events, str(tmp_path / "control"), CONTROL)
+    other = Run(run.operator, events, str(tmp_path / "control"), CONTROL)
+    control = Control("reader-beside", other)
     control.advance()
     expected = {
         batch: control.state(VIEW, batchId=batch) for batch in range(control.record.last_batch)

@@ -14,6 +14,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
+from harness.control import Control
 from harness.differential import Rows, Run, as_text
 from harness.events import Events
 from harness.operators import BY_NAME
@@ -84,10 +85,11 @@ def test_a_batch_that_is_not_read_whole_fails_and_runs_again(
     """An entry of the commit log without its state would end the query at every start."""
     operator = BY_NAME[name]
     events = Events(tmp_path / "input")
-    run, control = (
+    run, other = (
         ReadingRun(operator, events, str(tmp_path / name), provider, checkpoint_format)
         for name, provider in (("checkpoint", SUBJECT), ("control", CONTROL))
     )
+    control = Control(f"unread-batches/{name}-format{checkpoint_format}", other)
     for first in (0, 1):
         events.add_files(first, 1)
         control.advance()
@@ -122,8 +124,14 @@ def test_a_batch_may_be_read_more_than_once(
         )
         for name, provider in (("checkpoint", SUBJECT), ("control", CONTROL))
     ]
-    for run in runs:
-        run.reader = read
-        run.advance()
+    for one in runs:
+        one.reader = read
+    subject, control = (
+        runs[0],
+        Control(f"unread-batches/read-twice-format{checkpoint_format}", runs[1]),
+    )
 
-    assert runs[0].record.rows == runs[1].record.rows
+    subject.advance()
+    control.advance()
+
+    assert subject.record.rows == control.record.rows

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from harness.clear_errors import assert_clear
+from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
 from harness.operators import BY_NAME, StateView
@@ -26,7 +26,7 @@ KEEP_FEW = {
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Control]:
     """Return long runs of both providers: the subject retains three batches, the control all.
 
     Spark also purges its own logs of the first batches. They are restored, so that only the state
@@ -37,19 +37,20 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     subject = Run(
         BY_NAME["windows_update"], events, str(folder / "subject"), SUBJECT, conf=KEEP_FEW
     )
-    control = Run(subject.operator, events, str(folder / "control"), CONTROL)
-    with ThreadPoolExecutor(2) as pool:
-        for first, count in ((0, 2), (2, 12)):
-            events.add_files(first, count)
-            list(pool.map(Run.advance, (subject, control)))
-            if first == 0:
-                for log in ("offsets", "commits"):
-                    shutil.copytree(folder / "subject" / log, folder / "kept" / log)
+    run = Run(subject.operator, events, str(folder / "control"), CONTROL)
+    control = Control("versions", run)
+    for first, count in ((0, 2), (2, 12)):
+        events.add_files(first, count)
+        subject.advance()
+        control.advance()
+        if first == 0:
+            for log in ("offsets", "commits"):
+                shutil.copytree(folder / "subject" / log, folder / "kept" / log)
     shutil.copytree(folder / "kept", folder / "subject", dirs_exist_ok=True)
     return subject, control
 
 
-def test_each_retained_version_is_unchanged(pair: tuple[Run, Run]) -> None:
+def test_each_retained_version_is_unchanged(pair: tuple[Run, Control]) -> None:
     """A query that is rolled back to a retained batch needs the state of that batch."""
     subject, control = pair
     last = control.record.last_batch
@@ -58,7 +59,7 @@ def test_each_retained_version_is_unchanged(pair: tuple[Run, Run]) -> None:
         assert subject.state(VIEW, batchId=batch) == control.state(VIEW, batchId=batch), batch
 
 
-def test_state_beyond_retention_is_deleted(pair: tuple[Run, Run]) -> None:
+def test_state_beyond_retention_is_deleted(pair: tuple[Run, Control]) -> None:
     """Users pay for the objects of a checkpoint: it must not grow forever."""
     subject, _ = pair
 
@@ -68,7 +69,7 @@ def test_state_beyond_retention_is_deleted(pair: tuple[Run, Run]) -> None:
     assert len(kept) < max(kept), kept
 
 
-def test_loading_a_version_beyond_retention_is_an_error(pair: tuple[Run, Run]) -> None:
+def test_loading_a_version_beyond_retention_is_an_error(pair: tuple[Run, Control]) -> None:
     """A request for an old version must never return no rows, or those of another version."""
     subject, _ = pair
 
@@ -78,13 +79,13 @@ def test_loading_a_version_beyond_retention_is_an_error(pair: tuple[Run, Run]) -
     assert_clear(str(failure.value), "CAIRN_MISSING", "changelog/1.arrow")
 
 
-def test_the_query_continues_after_retention(pair: tuple[Run, Run]) -> None:
+def test_the_query_continues_after_retention(pair: tuple[Run, Control]) -> None:
     """Retention must not delete what the next start needs."""
     subject, control = pair
     subject.events.add_files(14, 1)
 
-    for run in pair:
-        run.advance()
+    subject.advance()
+    control.advance()
 
     assert subject.record.rows == control.record.rows
 

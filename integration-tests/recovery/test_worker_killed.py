@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
 from harness.killed_workers import kill_during, kill_engines
@@ -35,30 +36,34 @@ def cases(*quick: str) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def control(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def events(tmp_path_factory: pytest.TempPathFactory) -> Events:
+    """Return the input of all queries."""
+    events = Events(tmp_path_factory.mktemp("input"))
+    events.add_files(0, FILES)
+    return events
+
+
+@pytest.fixture(scope="module")
+def control(
+    request: pytest.FixtureRequest, events: Events, tmp_path_factory: pytest.TempPathFactory
+) -> Control:
     """Return a finished run under Spark's own provider."""
     folder = tmp_path_factory.mktemp("killed")
-    events = Events(folder / "input")
-    events.add_files(0, FILES)
     run = Run(BY_NAME[request.param], events, str(folder / "control"), CONTROL)
-    run.advance()
-    return run
-
-
-def subject_of(control: Run, checkpoint: Path) -> Run:
-    """Return the same query under the subject, not started."""
-    return Run(control.operator, control.events, str(checkpoint), SUBJECT)
+    control = Control(f"worker-killed/{request.param}", run)
+    control.advance()
+    return control
 
 
 @pytest.mark.parametrize("control", cases("windows_update"), indirect=True)
 def test_a_worker_killed_between_two_runs_of_a_query_changes_no_row(
-    control: Run, tmp_path: Path
+    control: Control, events: Events, tmp_path: Path
 ) -> None:
     """The next query on this executor must not use an engine that the OOM killer has ended."""
-    run = subject_of(control, tmp_path / "checkpoint")
+    run = Run(control.operator, events, str(tmp_path / "checkpoint"), SUBJECT)
     run.advance()
     killed = kill_engines()
-    rerun = subject_of(control, tmp_path / "second")
+    rerun = Run(control.operator, events, str(tmp_path / "second"), SUBJECT)
 
     rerun.advance()
 
@@ -67,9 +72,11 @@ def test_a_worker_killed_between_two_runs_of_a_query_changes_no_row(
 
 
 @pytest.mark.parametrize("control", cases(*OPERATORS[:3]), indirect=True)
-def test_workers_killed_while_the_query_runs_change_no_row(control: Run, tmp_path: Path) -> None:
+def test_workers_killed_while_the_query_runs_change_no_row(
+    control: Control, events: Events, tmp_path: Path
+) -> None:
     """A kill may hit a load, a read, a commit or a snapshot: each is repeated, no row is lost."""
-    run = subject_of(control, tmp_path / "checkpoint")
+    run = Run(control.operator, events, str(tmp_path / "checkpoint"), SUBJECT)
     killed = kill_during(run, range(1, FILES))
 
     run.advance()

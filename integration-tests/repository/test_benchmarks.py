@@ -16,7 +16,7 @@ import pytest
 from harness.processes import wait_until
 from harness.spark import REPOSITORY, SHIM_JAR
 
-pytestmark = pytest.mark.usefixtures("nothing_survives")
+pytestmark = [pytest.mark.tools, pytest.mark.usefixtures("nothing_survives")]
 
 BENCHMARKS = REPOSITORY / "benchmarks"
 LIMIT_S = 900

@@ -12,6 +12,8 @@ import pytest
 
 from harness.spark import REPOSITORY
 
+pytestmark = pytest.mark.tools
+
 JAVA = "jvm-shim/src/main/java/io/cairn/spark"
 PYTHON = "python/src/cairn"
 

@@ -65,7 +65,7 @@ BUCKET = "suites"
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the selected suites; return the exit code."""
-    options = _parser().parse_args(arguments)
+    options = command_line().parse_args(arguments)
     suites = _selected(options)
     refusal = _refusal(options)
     if refusal:
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         providers = {"control": [control], "cairn": [cairn], "both": [control, cairn]}
         planned = [(one, suite) for suite in suites for one in providers[options.provider]]
-        results = _run_all(kit, planned, options)
+        results = run_all(kit, planned, options)
     of_control = [result for result in results if result.provider == "control"]
     of_cairn = [result for result in results if result.provider == "cairn"]
     controls = _recorded() | {
@@ -130,7 +130,8 @@ def _recorded() -> dict[str, Control]:
     return read_control() if IS_REFERENCE else {}
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Return the parser of the options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -231,7 +232,7 @@ def _file_settings(suites: list[Suite]) -> Iterator[dict[str, dict[str, str]]]:
         yield {"local": manager, "s3": {**manager, **default, **hadoop}}
 
 
-def _run_all(
+def run_all(
     kit: Kit, planned: list[tuple[Provider, Suite]], options: argparse.Namespace
 ) -> list[SuiteResult]:
     """Run what has no result yet, and return all results."""

@@ -135,10 +135,10 @@ def run_together(
         _run_jvm(kit, suites, provider, folder)
         for suite in suites:
             result = _new_result(suite, provider, 0.0, is_within_limit=True)
-            result.opened = _counted("opened", folder / "providers.txt", suite.class_name)
-            result.managed = _counted("managed", folder / "providers.txt", suite.class_name)
+            result.opened = counted("opened", folder / "providers.txt", suite.class_name)
+            result.managed = counted("managed", folder / "providers.txt", suite.class_name)
             _read_report(folder / "junit" / f"TEST-{suite.class_name}.xml", result)
-            _normalise(result, suite.random)
+            normalise(result, suite.random)
             results.append(result)
     return [result for result in results if result.is_ended]
 
@@ -166,8 +166,8 @@ def _run_once(
 ) -> SuiteResult:
     seconds, is_within_limit = _run_jvm(kit, [suite], provider, folder, tests)
     result = _new_result(suite, provider, seconds, is_within_limit=is_within_limit)
-    result.opened = _counted("opened", folder / "providers.txt")
-    result.managed = _counted("managed", folder / "providers.txt")
+    result.opened = counted("opened", folder / "providers.txt")
+    result.managed = counted("managed", folder / "providers.txt")
     for file in (folder / "junit").glob("*.xml"):
         _read_report(file, result)
     result.seconds = seconds
@@ -176,7 +176,7 @@ def _run_once(
     result.expected_count = int(count.group(1)) if count else 0
     if not result.outcomes:
         result.outcomes, result.messages = outcomes_of_lines(text)
-    _normalise(result, suite.random)
+    normalise(result, suite.random)
     return result
 
 
@@ -312,7 +312,7 @@ def _wait(process: subprocess.Popen[bytes], limit_s: int) -> bool:
     return is_ended
 
 
-def _counted(what: str, report: Path, class_name: str = "") -> dict[str, int]:
+def counted(what: str, report: Path, class_name: str = "") -> dict[str, int]:
     """Return the agent's counts of opened stores, or of file managers, by class.
 
     ``class_name``: only those of this suite. Counts of executors, whose reports lie beside the
@@ -348,7 +348,7 @@ def _read_report(file: Path, result: SuiteResult) -> None:
             result.outcomes[name] = IGNORED if case.find("skipped") is not None else PASSED
 
 
-def _normalise(result: SuiteResult, random: str) -> None:
+def normalise(result: SuiteResult, random: str) -> None:
     """Write ``*`` for each part of the tests' names that ``random`` matches.
 
     Tests whose names are then the same become one, with the worst of their outcomes.

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+pytestmark = pytest.mark.tools
+
 SUITE = Suite("SumSuite", "org.example.SumSuite", 60)
 CONTROL = Provider("control", "org.example.Provider")
 
@@ -63,8 +65,8 @@ def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kit:
 
 def _run(kit: Kit, monkeypatch: pytest.MonkeyPatch, runs: Runs, *arguments: str) -> SuiteResult:
     monkeypatch.setattr(suite_process, "_run_once", runs)
-    options = run._parser().parse_args(arguments)  # noqa: SLF001 - the runner is a script
-    return run._run_all(kit, [(CONTROL, SUITE)], options)[0]  # noqa: SLF001
+    options = run.command_line().parse_args(arguments)
+    return run.run_all(kit, [(CONTROL, SUITE)], options)[0]
 
 
 def test_a_run_goes_on_where_it_stopped(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,15 +236,15 @@ def test_a_suite_that_did_not_end_beside_others_runs_alone(
 
     monkeypatch.setattr(run, "run_together", run_together)
     monkeypatch.setattr(suite_process, "_run_once", alone)
-    options = run._parser().parse_args([])  # noqa: SLF001 - the runner is a script
+    options = run.command_line().parse_args([])
     planned = [(CONTROL, suite) for suite in suites]
 
-    results = run._run_all(kit, planned, options)  # noqa: SLF001
+    results = run.run_all(kit, planned, options)
 
     assert together == [["A", "B", "C"]]
     assert alone.tests == [()]
     assert sorted(result.suite for result in results) == ["A", "B", "C"]
-    assert run._run_all(kit, planned, options) == [  # noqa: SLF001 - all are kept
+    assert run.run_all(kit, planned, options) == [
         result for name in "ABC" for result in results if result.suite == name
     ]
 
@@ -269,9 +271,9 @@ def test_stores_are_counted_for_the_suite_that_opened_them(tmp_path: Path) -> No
     report = tmp_path / "providers.txt"
     report.write_text("a.A opened p.P 2\na.B opened p.P 3\na.B created p.P 9\nnone opened p.P 1\n")
 
-    assert suite_process._counted("opened", report, "a.B") == {"p.P": 3}  # noqa: SLF001
-    assert suite_process._counted("opened", report) == {"p.P": 6}  # noqa: SLF001
-    assert suite_process._counted("opened", report, "a.C") == {}  # noqa: SLF001
+    assert suite_process.counted("opened", report, "a.B") == {"p.P": 3}
+    assert suite_process.counted("opened", report) == {"p.P": 6}
+    assert suite_process.counted("opened", report, "a.C") == {}
 
 
 def test_two_runs_do_not_share_a_folder(
@@ -296,7 +298,7 @@ def test_random_parts_of_names_are_left_out() -> None:
     result.outcomes = {"sums (lz4)": PASSED, "sums (zstd)": FAILED, "odd (x)": PASSED}
     result.messages = {"sums (zstd)": "why"}
 
-    suite_process._normalise(result, "lz4|zstd")  # noqa: SLF001
+    suite_process.normalise(result, "lz4|zstd")
 
     assert result.outcomes == {"sums (*)": FAILED, "odd (x)": PASSED}
     assert result.messages == {"sums (*)": "sums (zstd): why"}

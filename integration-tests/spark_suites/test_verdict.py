@@ -33,6 +33,8 @@ from verdict import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.tools
+
 PROVIDER = "io.example.Provider"
 CONTROL = {"Suite": Control("Suite", 3, 1.0, {"sums": PASSED, "counts": PASSED, "odd": FAILED})}
 

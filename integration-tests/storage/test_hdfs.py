@@ -12,6 +12,7 @@ import pytest
 from cairn.storage.base import ObjectStore
 from cairn.storage.hadoop.server import FileServer
 from cairn.storage.open import open_store
+from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
 from harness.job import KILL_AFTER_BATCH, Query, continue_after_a_kill
@@ -68,7 +69,8 @@ def test_an_operator_has_the_rows_counts_and_state_of_sparks_provider(
     """
     events = Events(tmp_path / "input")
     subject = Run(BY_NAME[operator], events, location, SUBJECT, checkpoint_format, CONF)
-    control = Run(BY_NAME[operator], events, str(tmp_path / "control"), CONTROL)
+    run = Run(BY_NAME[operator], events, str(tmp_path / "control"), CONTROL)
+    control = Control(f"hdfs/{operator}-format{checkpoint_format}", run)
     killed: list[int] = []
 
     def kill() -> None:

@@ -8,10 +8,14 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from harness.tcp_proxy import Connection, TcpProxy
 
 if TYPE_CHECKING:
     from harness.tcp_proxy import Answers
+
+pytestmark = pytest.mark.tools
 
 HOUR_MS = 3_600_000
 PIECES = 4

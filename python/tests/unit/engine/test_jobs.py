@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -69,13 +70,15 @@ def test_another_call_that_is_cancelled_before_it_arrives_runs_and_keeps_no_resu
 
 def test_a_load_that_is_cancelled_while_it_runs_ends(calls: Calls, jobs: Jobs) -> None:
     """The ordinary order."""
-    assert "running" in jobs.begin(7, "load", {}, 0)
-    job = jobs._jobs[7]
+    with ThreadPoolExecutor(1) as task:
+        answer = task.submit(jobs.begin, 7, "load", {}, 10)
+        assert calls.has_begun.wait(20)
 
-    jobs.cancel(7)
+        jobs.cancel(7)
 
-    assert job.result.result(20)["error"]["code"] == "CAIRN_CANCELLED"
-    assert jobs._jobs == {}
+        assert answer.result(20)["error"]["code"] == "CAIRN_CANCELLED"
+    with pytest.raises(ProtocolError, match="no job 7"):
+        jobs.wait(7, 0)
     assert calls.run_methods == []
 
 

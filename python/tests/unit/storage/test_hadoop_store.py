@@ -102,7 +102,7 @@ def another_wins(shim: FakeShim, theirs: bytes) -> Callable[[int, str], None]:
         if kind == files.FILE_RENAME:
             for name in shim.hidden():
                 del shim.content[name]
-            shim._store(path, theirs)
+            shim.store(path, theirs)
 
     return hook
 
@@ -350,12 +350,12 @@ def test_hidden_names_are_deleted_after_a_day_of_the_server(
         f"changelog/.2.arrow.{etag}.{digest}.new",
     )
     for name in (*ours, of_spark, "x"):
-        shim._store(f"/a/state/{name}", b"1")
+        shim.store(f"/a/state/{name}", b"1")
 
     assert [info.key for info in store.list("")] == ["x"]
     assert len(shim.hidden()) == 4
     shim.now_ms += int(timedelta(days=1).total_seconds() * 1000)
-    shim._store("/a/state/y", b"1")
+    shim.store("/a/state/y", b"1")
     assert [info.key for info in store.list("")] == ["x", "y"]
 
     assert shim.hidden() == [f"/a/state/{of_spark}"]
@@ -369,9 +369,9 @@ def test_what_a_cut_replacement_has_left_stays_until_the_name_is_there(
     etag, other = f"{2 * unique}-1f", f"{2 * unique}-20"
     left = [f".1.arrow.{etag}.old", f".1.arrow.{etag}.{unique}.new"]
     for name in (*left, f".1.arrow.{other}.old", f".2.arrow.{other}.{unique}.new"):
-        shim._store(f"/a/state/changelog/{name}", name.encode())
+        shim.store(f"/a/state/changelog/{name}", name.encode())
     shim.now_ms += int(timedelta(days=2).total_seconds() * 1000)
-    shim._store("/a/state/y", b"1")
+    shim.store("/a/state/y", b"1")
 
     list(store.list(""))
 
@@ -380,7 +380,7 @@ def test_what_a_cut_replacement_has_left_stays_until_the_name_is_there(
     assert moved is not None
     assert moved.data == left[0].encode()
     assert store.moved_away("changelog/2.arrow") is None
-    shim._store("/a/state/changelog/1.arrow", b"again")
+    shim.store("/a/state/changelog/1.arrow", b"again")
     list(store.list(""))
     assert shim.hidden() == []
 

@@ -107,7 +107,7 @@ class Cluster:
     def log_commits(self, *batches: int) -> None:
         """Write Spark's log of commits."""
         for batch in batches:
-            self.shim._store(f"/a/commits/{batch}", b"v1\n{}")
+            self.shim.store(f"/a/commits/{batch}", b"v1\n{}")
 
 
 def commit(rig: Rig, version: int, value: bytes, attempt: int) -> None:
@@ -204,7 +204,7 @@ def test_what_a_cut_replacement_has_moved_away_is_verified(cluster: Cluster) -> 
         cluster.commit(2, b"%d" % attempt, attempt)
     cluster.cut(2, b"twin", 4)
     for path in [path for path in cluster.shim.content if path.endswith(".old")]:
-        cluster.shim._store(path, cluster.shim.content[path][:-9])
+        cluster.shim.store(path, cluster.shim.content[path][:-9])
 
     with pytest.raises(CorruptError):
         cluster.rows(2)

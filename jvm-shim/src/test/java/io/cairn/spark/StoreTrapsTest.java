@@ -17,7 +17,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.cairn.spark.session.StoreInstance;
 import java.io.IOException;
 import java.lang.reflect.Field;
+import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
@@ -294,9 +297,23 @@ class StoreTrapsTest {
    */
   @Test
   void trap12InitStartsNothing() {
-    fixture.settings.put(StoreFixture.CAIRN + "python", "/nowhere/python");
+    fixture.withOwnWorker();
+    Set<Thread> threadsBefore = Thread.getAllStackTraces().keySet();
+    List<ProcessHandle> processesBefore = ProcessHandle.current().descendants().toList();
 
     fixture.provider();
+
+    // A worker starts in a thread of its own: the process may come after the return of init.
+    Set<Thread> threads = new HashSet<>(Thread.getAllStackTraces().keySet());
+    threads.removeAll(threadsBefore);
+    threads.removeIf(thread -> !thread.getName().startsWith("cairn-"));
+    List<ProcessHandle> processes =
+        ProcessHandle.current()
+            .descendants()
+            .filter(process -> !processesBefore.contains(process))
+            .toList();
+    assertEquals(Set.of(), threads);
+    assertEquals(List.of(), processes);
   }
 
   /** Trap 14: every attempt has its own id and names the id that it follows. */
