@@ -490,7 +490,7 @@ def test_reads_leave_no_block_in_a_cache_of_which_a_part_is_lent(tmp_path: Path)
 def test_reads_succeed_while_another_thread_flushes_and_memory_is_lent(
     db: RocksDb, memory: RocksMemory
 ) -> None:
-    """rocksdict changes no option during a call of another thread: such reads were refused."""
+    """No option can be changed during a call of another thread: such reads were refused."""
     ingest(db, rows((OP_PUT, 0, b"k", b"v")), 1)
     is_over = threading.Event()
 
