@@ -437,6 +437,7 @@ class Loads(WorkerTarget):
         self.instances = 10
         served = self.served
         conf = {"minDeltasForSnapshot": 2, "orphanGraceMs": 0}
+        served.call("close_instance")
         served.call("open_instance", **{**served.opened, "conf": conf})
         self.newest = self.commit_versions()
         self.objects = sorted(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from checkpoint_kit import (
 from cairn.checkpoint.faults import FaultPoint
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.upload import SnapshotContent, SnapshotResult, SnapshotUploader
-from cairn.checksum import crc32c
 from cairn.errors import (
     CorruptError,
     DataError,
@@ -32,7 +30,6 @@ from cairn.errors import (
     MissingError,
 )
 from cairn.format import manifest
-from cairn.format.fields import dump_object
 from cairn.format.manifest import SmallFile
 from cairn.format.names import manifest_name
 from cairn.ids import CheckpointId, StoreId
@@ -299,22 +296,6 @@ def test_a_large_manifest_of_rocksdb_is_an_object_of_its_own(world: World, tmp_p
     again = world.folder()
     recovery.materialize(second.manifest, again)
     assert (again / "MANIFEST-000001").read_bytes() == contents[1]
-
-
-def test_a_file_that_is_no_sst_is_refused_in_a_manifest_of_an_older_format(world: World) -> None:
-    """A release that wrote that format did not write such a file."""
-    one, _ = two_versions(world)
-    result = world.snapshot(one, changelogs=(changelog_ref(one),))
-    other = replace(result.manifest.files[0], local_name="MANIFEST-000009")
-    data = manifest.encode(replace(result.manifest, files=(*result.manifest.files, other)))
-    fields = json.loads(data)
-    assert fields.pop("format") == 3
-    del fields["crc32c"]
-    fields["format"] = 1
-    fields["crc32c"] = crc32c(dump_object(fields).encode())
-
-    with pytest.raises(CorruptError, match="its format does not allow"):
-        manifest.decode(dump_object(fields).encode(), object_name="m")
 
 
 def test_a_hostile_manifest_does_not_write_into_the_cache(world: World, tmp_path: Path) -> None:

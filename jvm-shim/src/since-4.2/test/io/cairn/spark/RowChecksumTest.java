@@ -175,14 +175,14 @@ class RowChecksumTest {
     fixture.patchEngine(
         """
         import pyarrow as pa
-        from cairn.store.reads import ScanReply
-        init = ScanReply.__init__
-        def changed(self, rows, more):
+        from cairn.store import reads
+        page = reads.Page
+        def changed(rows, through):
             origins, keys, values = rows.columns
             values = [value[:-1] + bytes([value[-1] ^ 1]) for value in values.to_pylist()]
             columns = [origins, keys, pa.array(values, pa.binary())]
-            init(self, pa.RecordBatch.from_arrays(columns, schema=rows.schema), more)
-        ScanReply.__init__ = changed
+            return page(pa.RecordBatch.from_arrays(columns, schema=rows.schema), through)
+        reads.Page = changed
         """);
 
     StateStore read = fixture.provider().getReadStore(1, id);
