@@ -9,9 +9,10 @@
     python benchmarks/ablation.py --report           the tables of what was measured so far
 
 The product has no switches: a mechanism is switched off by a patch, ablation/<mechanism>.patch,
-that makes a correct product without it. The files ablation/*.toml say what each mechanism is, which
-workloads could show its gain, and what it costs in lines. Each patch is built in a copy of the
-committed sources (patched_copy.py).
+that makes a correct product without it. It changes as few lines as possible, because a later change
+of these lines breaks it: most patches leave the mechanism's code and stop its use at one place. The
+files ablation/*.toml say what each mechanism is, which workloads could show its gain, and what it
+costs in lines. Each patch is built in a copy of the committed sources (patched_copy.py).
 
 In each round every workload runs in the copy without a patch (*on*), and in the copies of its
 mechanisms (*off*); the order rotates. A run that has figures is not repeated: the program goes on
@@ -24,7 +25,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 import tomllib
@@ -68,16 +68,15 @@ class Mechanism:
         what: one sentence.
         workloads: those that could show its gain.
         files: files of the repository that are wholly its own.
-        more_lines: its lines in other files, counted by hand; ``None``: those that the patch
-            deletes and does not replace.
+        more_lines: its lines in other files, counted by hand.
         more_lines_of: which lines these are, or why they cannot be counted.
     """
 
     name: str
     what: str
     workloads: tuple[str, ...]
+    more_lines: int
     files: tuple[str, ...] = ()
-    more_lines: int | None = None
     more_lines_of: str = ""
 
     @property
@@ -88,15 +87,7 @@ class Mechanism:
     def line_count(self) -> int:
         """Return what it costs in lines of source."""
         own = sum(len((REPOSITORY / name).read_text().splitlines()) for name in self.files)
-        return own + (_patch_lines(self.patch) if self.more_lines is None else self.more_lines)
-
-
-def _patch_lines(patch: Path) -> int:
-    """Return how many more lines a patch deletes than it adds."""
-    counting = ["git", "apply", "--numstat", str(patch)]
-    listed = subprocess.run(counting, cwd=REPOSITORY, check=True, capture_output=True, text=True)
-    counts = [line.split("\t")[:2] for line in listed.stdout.splitlines()]
-    return sum(int(deleted) - int(added) for added, deleted in counts)
+        return own + self.more_lines
 
 
 def load_mechanisms(folder: Path = FOLDER) -> list[Mechanism]:
