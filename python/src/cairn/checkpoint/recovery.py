@@ -14,7 +14,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cairn.errors import DISK_FULL_ERRNOS, CairnError, CorruptError, DataError, MissingError
+from cairn.errors import (
+    DISK_FULL_ERRNOS,
+    AccessError,
+    CairnError,
+    CorruptError,
+    DataError,
+    ForeignObjectError,
+    MissingError,
+)
 from cairn.format import changelog, manifest
 from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
 from cairn.ids import CheckpointId, StoreId, Version, VersionRef
@@ -33,6 +41,8 @@ if TYPE_CHECKING:
     from cairn.storage.base import ObjectStore
 
 _LOG = logging.getLogger(__name__)
+DAMAGES = (CorruptError, MissingError, ForeignObjectError, AccessError)
+"""Errors of one object. S3 denies access to an absent object if it may not be listed."""
 _RESTORE = (
     "restore the object from the bucket's versions, or restart the query from an intact version"
 )

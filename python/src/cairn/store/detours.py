@@ -14,7 +14,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cairn.errors import AccessError, CorruptError, DataError, ForeignObjectError, MissingError
+from cairn.checkpoint.recovery import DAMAGES
+from cairn.errors import AccessError, DataError, MissingError
 from cairn.format.names import manifest_name
 from cairn.ids import VersionRef
 from cairn.store.lineage import changelog_names
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from cairn.format.manifest import Manifest
 
 _LOG = logging.getLogger(__name__)
-
-DAMAGES = (CorruptError, MissingError, ForeignObjectError, AccessError)
-"""Errors of one object. S3 denies access to an absent object if it may not be listed."""
 
 
 class Detours:

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
-from cairn.checkpoint.recovery import Head
+from cairn.checkpoint.recovery import DAMAGES, Head
 from cairn.errors import (
     AccessError,
     CancelledError,
@@ -28,7 +28,7 @@ from cairn.ids import VersionRef
 from cairn.protocol.calls import LoadAnswer, LoadRequest, LoadSnapshotRequest
 from cairn.storage.progress import Progress
 from cairn.store.changelog_stream import ChangelogStream
-from cairn.store.detours import DAMAGES, Detours
+from cairn.store.detours import Detours
 from cairn.store.lineage import reading_of, ways_from
 from cairn.store.version import StoreVersion
 

@@ -18,6 +18,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cairn.checkpoint.recovery import DAMAGES
 from cairn.checkpoint.upload import SnapshotContent, SnapshotResult
 from cairn.errors import (
     AccessError,
@@ -30,7 +31,6 @@ from cairn.errors import (
 )
 from cairn.format.names import SST_PREFIX
 from cairn.rocks.failures import translate
-from cairn.store.detours import DAMAGES
 from cairn.store.purge import purge, purge_before
 from cairn.store.snapshot_runs import SnapshotDone
 
