@@ -7,7 +7,7 @@ final class EarlyPolicy {
    * with more than this part of such rows among those that it sent sends no more frames early, and
    * its successors none.
    */
-  private static final int REWRITTEN_PART = 8;
+  private static final int REWRITTEN_DIVISOR = 8;
 
   /** Sessions of a store that send nothing early after one whose keys were written again. */
   private static final int PAUSE_SESSIONS = 16;
@@ -21,8 +21,8 @@ final class EarlyPolicy {
   /** The next sessions that send nothing early. */
   int pausedSessions;
 
-  /** Whether a session that begins to write may send writes early. */
-  boolean begin() {
+  /** Counts a session that begins to write; false: it is one of those that send nothing early. */
+  boolean admitSession() {
     if (pausedSessions > 0) {
       pausedSessions--;
       return false;
@@ -35,7 +35,7 @@ final class EarlyPolicy {
    * again. If not, the next ones pause.
    */
   boolean mayContinue(long sentCount, long rewrittenCount) {
-    if (rewrittenCount * REWRITTEN_PART <= sentCount) {
+    if (rewrittenCount * REWRITTEN_DIVISOR <= sentCount) {
       return true;
     }
     pausedSessions = PAUSE_SESSIONS;

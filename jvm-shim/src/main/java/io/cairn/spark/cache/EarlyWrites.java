@@ -151,7 +151,7 @@ final class EarlyWrites {
     if (!hasBegun) {
       // Here, because readers and refills, which never write, are none of the paused sessions.
       hasBegun = true;
-      untilDue = policy.begin() ? untilDue + policy.minWrites - 1 : Integer.MAX_VALUE;
+      untilDue = policy.admitSession() ? untilDue + policy.minWrites - 1 : Integer.MAX_VALUE;
       if (!isDue()) {
         return;
       }
