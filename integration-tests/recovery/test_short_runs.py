@@ -21,7 +21,7 @@ LATE_ENGINE = """#!{python}
 import runpy
 import threading
 from cairn.storage.local import LocalStore
-from cairn.store.resources import RunningSnapshots
+from cairn.store.shared.resources import RunningSnapshots
 
 upload, wait, is_waited_for = LocalStore.upload, RunningSnapshots.wait, threading.Event()
 

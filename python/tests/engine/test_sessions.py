@@ -36,7 +36,7 @@ def test_a_commit_creates_a_version_of_exactly_its_writes(store: Store) -> None:
 # A commit that comes to its frames makes the file.
 COMMITTING = """
 import pathlib
-from cairn.store.session import StoreSession
+from cairn.store.write.session import StoreSession
 complete = StoreSession.complete
 def noted(*arguments):
     pathlib.Path({file!r}).touch()

@@ -28,10 +28,10 @@ from cairn.protocol import files, frames
 from cairn.protocol.calls import CommitAnswer, CommitRequest
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.rocks import keys
-from cairn.store import expected
-from cairn.store.deltas import Delta, merged
-from cairn.store.early import WrittenRows
-from cairn.store.writes import reduced
+from cairn.store.local.deltas import Delta, merged
+from cairn.store.rows.writes import reduced
+from cairn.store.write import expected
+from cairn.store.write.early import WrittenRows
 
 REPOSITORY = Path(__file__).parents[3]
 VECTORS = REPOSITORY / "spec" / "vectors"

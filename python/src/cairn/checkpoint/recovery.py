@@ -2,7 +2,7 @@
 
 Layer: checkpoint.  Spec: docs/checkpoint-format.md. No HEAD, and no LIST but for a version of
 format 1 that a replacement on a file system of Hadoop's has left without its name.
-``store.load`` decides which objects are fetched, and applies them.
+``store.load.load`` decides which objects are fetched, and applies them.
 """
 
 from __future__ import annotations

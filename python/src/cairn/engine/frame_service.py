@@ -3,7 +3,7 @@
 Layer: engine.  Spec: docs/protocol.md#data-channel. On the event loop.
 
 A read passes through ``Connection`` (bytes), ``FrameService`` (frames), ``ProviderInstance``
-(finds session and database), ``store.reads`` (spill over committed rows) and ``RocksDb``.
+(finds session and database), ``store.rows.reads`` (spill over committed rows) and ``RocksDb``.
 
 A LOOKUP of one key that needs no wait is answered by ``look_up_one``, in the call that received it.
 All other requests become a ``_Request``, which can wait. A COMMIT runs in a thread of its own.
@@ -25,8 +25,8 @@ from cairn.ids import VERSION_MAX
 from cairn.protocol import frames
 from cairn.protocol.calls import CommitRequest
 from cairn.protocol.session_id import SESSION_NUMBER_BITS, SESSION_NUMBERS, SessionId
-from cairn.store.committed import ScanRequest
-from cairn.store.merge import value_bytes
+from cairn.store.rows.committed import ScanRequest
+from cairn.store.rows.merge import value_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from cairn.protocol.calls import CommitAnswer
     from cairn.protocol.frames import Header
     from cairn.storage.hadoop.connections import StorageConnections
-    from cairn.store.committed import Page
-    from cairn.store.instance import ProviderInstance
+    from cairn.store.front.instance import ProviderInstance
+    from cairn.store.rows.committed import Page
 
     # The payload, its rows, and whether more rows follow.
     Reply = tuple[pa.Buffer | bytes, int, bool]

@@ -38,9 +38,9 @@ from cairn.protocol.calls import (
 from cairn.rocks import RocksMemory, engine_description
 from cairn.storage.hadoop.connections import StorageConnections
 from cairn.storage.open import open_store
-from cairn.store.instance import ProviderInstance
-from cairn.store.resources import ByteBudget, PendingBytes, WorkerResources
-from cairn.store.scheduler import Scheduler
+from cairn.store.front.instance import ProviderInstance
+from cairn.store.shared.resources import ByteBudget, PendingBytes, WorkerResources
+from cairn.store.shared.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -52,9 +52,9 @@ from cairn.config import EngineConf
 from cairn.errors import BusyError, FencedError, UnavailableError
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
 from cairn.ids import Attempt, VersionRef
-from cairn.store.lineage import reading_of
-from cairn.store.root_check import RootCheck
-from cairn.store.version import StoreVersion
+from cairn.store.load.lineage import reading_of
+from cairn.store.state.root_check import RootCheck
+from cairn.store.state.version import StoreVersion
 
 assert settings.default is not None
 EXAMPLES = settings.default.max_examples // 3

@@ -38,10 +38,10 @@ from cairn.protocol.session_id import SessionId
 from cairn.rocks import RocksMemory, engine_description
 from cairn.storage.hadoop.connections import StorageConnections
 from cairn.storage.open import open_store
-from cairn.store.committed import ScanRequest
-from cairn.store.instance import ProviderInstance
-from cairn.store.resources import ByteBudget, PendingBytes, WorkerResources
-from cairn.store.scheduler import Scheduler
+from cairn.store.front.instance import ProviderInstance
+from cairn.store.rows.committed import ScanRequest
+from cairn.store.shared.resources import ByteBudget, PendingBytes, WorkerResources
+from cairn.store.shared.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     from cairn.clock import Clock
     from cairn.storage.progress import Progress
-    from cairn.store.local_state import LocalState
-    from cairn.store.state import StoreState
+    from cairn.store.local.local_state import LocalState
+    from cairn.store.state.store_state import StoreState
 
 Result = TypeVar("Result")
 STORE = StoreId(0, 3)

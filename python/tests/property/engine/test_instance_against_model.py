@@ -24,8 +24,8 @@ from rig import Rig, family
 from cairn.errors import DataError
 from cairn.rocks import RocksDb, ingestion
 from cairn.rocks.keys import successor
-from cairn.store import local_state
-from cairn.store.committed import CommittedRows, ScanRequest
+from cairn.store.local import local_state
+from cairn.store.rows.committed import CommittedRows, ScanRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

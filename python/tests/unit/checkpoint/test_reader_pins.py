@@ -25,8 +25,8 @@ from cairn.config import EngineConf
 from cairn.errors import AccessError, MissingError, UnavailableError
 from cairn.storage.base import Payload
 from cairn.storage.memory import MemoryStore
-from cairn.store.lineage import reading_of
-from cairn.store.version import StoreVersion
+from cairn.store.load.lineage import reading_of
+from cairn.store.state.version import StoreVersion
 
 PIN_AFTER_S = PIN_AFTER_MS / 1000
 RENEWAL_S = RENEWAL_MS / 1000

@@ -17,8 +17,8 @@ from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA, Header
 from cairn.protocol.session_id import SessionId
 from cairn.rocks import RocksDb
-from cairn.store.runs import Run
-from cairn.store.spill import RunFiles
+from cairn.store.rows.runs import Run
+from cairn.store.write.spill import RunFiles
 
 KIB = 1 << 10
 MIB = 1 << 20

@@ -17,7 +17,7 @@ from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.protocol.session_id import SessionId
 from cairn.rocks import Ingestion
-from cairn.store.session import StoreSession
+from cairn.store.write.session import StoreSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,8 +17,9 @@ from cairn.checksum import crc32c
 from cairn.errors import BusyError, CairnError, CorruptError, DiskFullError, LocalDiskError
 from cairn.format.manifest import SstFile
 from cairn.rocks import RocksDb
-from cairn.store import committed, reads, state
-from cairn.store.instance import ProviderInstance
+from cairn.store.front.instance import ProviderInstance
+from cairn.store.rows import committed, reads
+from cairn.store.state import store_state
 
 FAMILY = family(0, multi=False)
 KEYS = [b"%032x" % number for number in random.Random(1).sample(range(1 << 60), 4000)]
@@ -398,7 +399,7 @@ def test_a_commit_whose_rows_do_not_fit_into_memory_breaks_only_the_local_state(
         raise MemoryError
 
     rig.write([(1, 0, KEYS[0], b"newest", 1)])
-    monkeypatch.setattr(state, "Delta", no_memory)
+    monkeypatch.setattr(store_state, "Delta", no_memory)
     committed = rig.commit(4, last, [FAMILY])["checkpoint_id"]
     monkeypatch.undo()
 

@@ -15,8 +15,8 @@ from cairn.format.changelog import CHANGELOG_SCHEMA, Changelog
 from cairn.format.header import Base, ChangelogHeader
 from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 from cairn.protocol.calls import ChangesRequest
-from cairn.store import changes
-from cairn.store.changes import ChangeFeed
+from cairn.store.front import change_feed
+from cairn.store.front.change_feed import ChangeFeed
 
 ID = "u" + "0" * 32
 KIB = 1 << 10
@@ -69,7 +69,7 @@ def test_large_values_make_short_pages() -> None:
     """4,096 rows of 20 KiB are 80 MiB: more than a message holds."""
     found = pages([20 * KIB] * 1000)
 
-    assert max(page.nbytes for page in found) <= changes.MAX_PAGE_BYTES
+    assert max(page.nbytes for page in found) <= change_feed.MAX_PAGE_BYTES
     keys = [key for page in found for key in page.column("key").to_pylist()]
     assert keys == [b"%05d" % row for row in range(1000)]
     assert len(found) < 20

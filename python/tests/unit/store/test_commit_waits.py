@@ -11,8 +11,8 @@ import pytest
 from rig import Rig, family
 
 from cairn.rocks import RocksDb
-from cairn.store import instance
-from cairn.store.scheduler import Scheduler
+from cairn.store.front import instance
+from cairn.store.shared.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable

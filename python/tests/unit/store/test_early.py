@@ -15,10 +15,11 @@ from cairn.format.changelog import EncodedRows
 from cairn.format.header import Base, ChangelogHeader
 from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 from cairn.protocol.frames import MAX_EARLY_BYTES, WRITES_SCHEMA
-from cairn.store import early, writes
-from cairn.store.deltas import Delta, merged
-from cairn.store.early import EarlyFrames, WrittenRows
-from cairn.store.tally import tally
+from cairn.store.local.deltas import Delta, merged
+from cairn.store.rows import writes
+from cairn.store.rows.tally import tally
+from cairn.store.write import early
+from cairn.store.write.early import EarlyFrames, WrittenRows
 
 PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
 UNKNOWN, PRESENT, ABSENT = 0, 1, 2

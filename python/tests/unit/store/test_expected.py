@@ -14,9 +14,9 @@ from cairn.ids import Attempt
 from cairn.protocol.calls import CommitRequest
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.protocol.session_id import SessionId
-from cairn.store import expected
-from cairn.store.early import WrittenRows
-from cairn.store.tally import Tally, tally
+from cairn.store.rows.tally import Tally, tally
+from cairn.store.write import expected
+from cairn.store.write.early import WrittenRows
 
 PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
 UNKNOWN, PRESENT, ABSENT = 0, 1, 2

@@ -15,8 +15,8 @@ from rig import Rig, family
 
 from cairn.checkpoint.faults import FaultPoint
 from cairn.clock import FakeClock
-from cairn.store.lineage_bound import take_now
-from cairn.store.purge import purge
+from cairn.store.snapshot.lineage_bound import take_now
+from cairn.store.snapshot.purge import purge
 
 FAMILY = family(0, multi=False)
 KEEP = 2

@@ -21,7 +21,7 @@ from cairn.protocol.frames import (
     PRESENCE_PRESENT,
     PRESENCE_UNKNOWN,
 )
-from cairn.store.found_keys import FoundKeys
+from cairn.store.rows.found_keys import FoundKeys
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -22,9 +22,9 @@ from cairn.errors import (
     MissingError,
     UnknownInstanceError,
 )
-from cairn.store import snapshot
-from cairn.store.deltas import Delta
-from cairn.store.instance import ProviderInstance
+from cairn.store.front.instance import ProviderInstance
+from cairn.store.local.deltas import Delta
+from cairn.store.snapshot import snapshot
 
 FAMILY = family(0, multi=False)
 

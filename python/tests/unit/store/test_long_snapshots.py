@@ -18,8 +18,8 @@ from rig import Rig, family
 from cairn.checkpoint import upload
 from cairn.errors import AccessError, LineageTooLongError, UnavailableError
 from cairn.protocol.calls import MaintainAnswer, MaintainRequest
-from cairn.store import lineage_bound, snapshot
-from cairn.store.snapshot_runs import SnapshotDone
+from cairn.store.snapshot import lineage_bound, snapshot
+from cairn.store.state.snapshot_runs import SnapshotDone
 
 FAMILY = family(0, multi=False)
 LIMIT = 6

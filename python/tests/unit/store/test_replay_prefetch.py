@@ -19,8 +19,8 @@ from cairn.errors import CorruptError, MissingError
 from cairn.format.changelog import Changelog
 from cairn.ids import CheckpointId, VersionRef
 from cairn.storage.progress import Progress
-from cairn.store.changelog_stream import ChangelogStream
-from cairn.store.resources import ByteBudget
+from cairn.store.load.changelog_stream import ChangelogStream
+from cairn.store.shared.resources import ByteBudget
 
 FAMILY = family(0, multi=False)
 VERSIONS = 14

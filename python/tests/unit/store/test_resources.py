@@ -9,8 +9,8 @@ import pytest
 
 from cairn.clock import SYSTEM_CLOCK, FakeClock
 from cairn.rocks import RocksMemory
-from cairn.store import resources
-from cairn.store.resources import PendingBytes
+from cairn.store.shared import resources
+from cairn.store.shared.resources import PendingBytes
 
 MIB = 1 << 20
 

@@ -19,12 +19,12 @@ from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.protocol.frames import ORIGIN_COMMITTED, ORIGIN_SPILL
 from cairn.rocks import RocksDb, RocksMemory
-from cairn.store import merge, runs, sorting
-from cairn.store.committed import CommittedRows, ScanRequest
-from cairn.store.deltas import Delta, merged
-from cairn.store.reads import read_keys
-from cairn.store.runs import NO_RUNS, Run, Runs, SearchedKeys
-from cairn.store.writes import coalesce, newest
+from cairn.store.local.deltas import Delta, merged
+from cairn.store.rows import merge, runs, sorting
+from cairn.store.rows.committed import CommittedRows, ScanRequest
+from cairn.store.rows.reads import read_keys
+from cairn.store.rows.runs import NO_RUNS, Run, Runs, SearchedKeys
+from cairn.store.rows.writes import coalesce, newest
 
 LISTS = 2
 Row = tuple[int, int, bytes, bytes | None]

@@ -20,15 +20,15 @@ from cairn.errors import CairnError, ClosedError
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.rocks import RocksDb, RocksMemory
-from cairn.store import reads, runs
-from cairn.store import spill as spills
-from cairn.store.committed import CommittedRows, ScanRequest
-from cairn.store.merge import value_bytes
-from cairn.store.reads import read_keys, read_page
-from cairn.store.runs import Run, Runs
-from cairn.store.session import SessionThreads, StoreSession
-from cairn.store.spill import RunFiles
-from cairn.store.writes import coalesce
+from cairn.store.rows import reads, runs
+from cairn.store.rows.committed import CommittedRows, ScanRequest
+from cairn.store.rows.merge import value_bytes
+from cairn.store.rows.reads import read_keys, read_page
+from cairn.store.rows.runs import Run, Runs
+from cairn.store.rows.writes import coalesce
+from cairn.store.write import spill as spills
+from cairn.store.write.session import SessionThreads, StoreSession
+from cairn.store.write.spill import RunFiles
 
 Result = TypeVar("Result")
 KIB = 1 << 10

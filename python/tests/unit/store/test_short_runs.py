@@ -26,9 +26,10 @@ from cairn.format.fields import dump_object
 from cairn.format.names import manifest_name
 from cairn.storage.base import ObjectInfo
 from cairn.storage.memory import MemoryBucket
-from cairn.store import instance, lineage_bound, snapshot
-from cairn.store.snapshot_runs import SnapshotDone
-from cairn.store.state import StoreState
+from cairn.store.front import instance
+from cairn.store.snapshot import lineage_bound, snapshot
+from cairn.store.state.snapshot_runs import SnapshotDone
+from cairn.store.state.store_state import StoreState
 
 FAMILY = family(0, multi=False)
 DUE = 2

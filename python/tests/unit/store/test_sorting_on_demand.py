@@ -12,8 +12,8 @@ from rig import Rig, family
 
 from cairn.errors import CairnError
 from cairn.rocks import RocksDb
-from cairn.store import deltas, local_state
-from cairn.store.deltas import Delta
+from cairn.store.local import deltas, local_state
+from cairn.store.local.deltas import Delta
 
 FAMILY = family(0, multi=False)
 VERSIONS = 5

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cairn.protocol.frames import WRITES_SCHEMA
-from cairn.store import tally as module
-from cairn.store.tally import Tally, tally
+from cairn.store.rows import tally as module
+from cairn.store.rows.tally import Tally, tally
 
 PUT, DELETE, APPEND, DROP_CF = 1, 2, 3, 4
 UNKNOWN, PRESENT, ABSENT = 0, 1, 2

@@ -16,7 +16,7 @@ from cairn.errors import AccessError
 from cairn.format import manifest
 from cairn.storage.base import ObjectStart
 from cairn.storage.memory import MemoryBucket, MemoryStore
-from cairn.store import lineage_bound, purge
+from cairn.store.snapshot import lineage_bound, purge
 
 FAMILY = family(0, multi=False)
 _GRACE_S = 60

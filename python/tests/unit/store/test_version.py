@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cairn.format.header import Base
 from cairn.ids import CheckpointId, VersionRef
-from cairn.store.version import StoreVersion
+from cairn.store.state.version import StoreVersion
 
 REFS = {version: VersionRef(version, CheckpointId(f"u{version:032x}")) for version in range(1, 9)}
 OTHER = VersionRef(7, CheckpointId("u" + "f" * 32))

@@ -14,8 +14,8 @@ from rig import Rig, family
 
 from cairn.errors import BatchTooLargeError, ProtocolError
 from cairn.protocol.frames import WRITES_SCHEMA
-from cairn.store import writes
-from cairn.store.tally import tally
+from cairn.store.rows import writes
+from cairn.store.rows.tally import tally
 
 PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
 FAMILY = family(0, multi=False)

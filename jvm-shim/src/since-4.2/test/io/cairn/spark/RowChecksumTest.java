@@ -175,7 +175,7 @@ class RowChecksumTest {
     fixture.patchEngine(
         """
         import pyarrow as pa
-        from cairn.store import reads
+        from cairn.store.rows import reads
         page = reads.Page
         def changed(rows, through):
             origins, keys, values = rows.columns

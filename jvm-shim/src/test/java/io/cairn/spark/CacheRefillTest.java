@@ -146,7 +146,7 @@ class CacheRefillTest {
     fixture.patchEngine(
         """
 import os
-from cairn.store.instance import ProviderInstance
+from cairn.store.front.instance import ProviderInstance
 scan = ProviderInstance.scan
 def killing(self, session, request):
     mark = '%s'

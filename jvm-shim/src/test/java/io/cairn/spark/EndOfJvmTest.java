@@ -23,7 +23,7 @@ class EndOfJvmTest {
       """
       import threading
       from cairn.storage.local import LocalStore
-      from cairn.store.resources import RunningSnapshots
+      from cairn.store.shared.resources import RunningSnapshots
       upload, wait, is_waited_for = LocalStore.upload, RunningSnapshots.wait, threading.Event()
       def late(self, *arguments, **named):
           is_waited_for.wait()

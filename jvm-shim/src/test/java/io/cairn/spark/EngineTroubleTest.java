@@ -180,7 +180,7 @@ class EngineTroubleTest {
   @Test
   void afterAnErrorOfTheEngineTheNextSessionLoadsAgain() throws IOException {
     fixture.withLeastCache();
-    Path full = failWhileFull("cairn.store.local_state", "LocalState", "look_up");
+    Path full = failWhileFull("cairn.store.local.local_state", "LocalState", "look_up");
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commitAll(provider);
     provider.getStore(1, id, false, false).abort();
@@ -204,7 +204,7 @@ class EngineTroubleTest {
     fixture.patchEngine(
         """
         from cairn.errors import DiskFullError
-        from cairn.store.instance import ProviderInstance
+        from cairn.store.front.instance import ProviderInstance
         scan = ProviderInstance.scan
         def failing(self, session, request):
             if request.start is not None:

@@ -162,7 +162,7 @@ class WorkerLossTest {
     fixture.patchEngine(
         """
 import os, signal
-from cairn.store.instance import ProviderInstance
+from cairn.store.front.instance import ProviderInstance
 commit = ProviderInstance.commit
 def dying(self, request, reply):
     if os.path.exists('%s'):
@@ -243,7 +243,7 @@ ProviderInstance.commit = dying
         """
 import os
 from cairn.errors import UnavailableError
-from cairn.store.instance import ProviderInstance
+from cairn.store.front.instance import ProviderInstance
 commit = ProviderInstance.commit
 def refusing(self, request, reply):
     if request.version == 2 and not os.path.exists('%s'):
@@ -400,7 +400,7 @@ ProviderInstance.commit = refusing
     Path received = fixture.folder.resolve("early");
     fixture.patchEngine(
         """
-from cairn.store.session import StoreSession
+from cairn.store.write.session import StoreSession
 add = StoreSession.add_early_frame
 def noting(self, sequence, rows):
     add(self, sequence, rows)

@@ -1,0 +1,4 @@
+"""Rows in memory: sorting, runs, reads over them, tallies.
+
+Layer: store.
+"""

@@ -1,0 +1,4 @@
+"""What the stores of a worker share: threads, memory, time slices.
+
+Layer: store.
+"""

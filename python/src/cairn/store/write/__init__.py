@@ -1,0 +1,4 @@
+"""The writes of a session, from its frames to the commit.
+
+Layer: store.
+"""
