@@ -2,7 +2,7 @@
 
 An S3 server that ignores If-None-Match, and a file system without hard links.
 
-Checkpoint format 2; format 1 is refused (docs/adr/0036). What two writers may do to each other is
+Checkpoint format 2; format 1 is refused (docs/adr/0034). What two writers may do to each other is
 in ``unit/checkpoint/test_unconditional_store.py``.
 """
 

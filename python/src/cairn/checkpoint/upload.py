@@ -430,7 +430,7 @@ class SnapshotUploader:
     def excludes_others(self) -> bool:
         """Tell whether of two writers of one manifest only one can believe that it won.
 
-        Otherwise each SST is named by one manifest only, and nothing is swept (docs/adr/0036).
+        Otherwise each SST is named by one manifest only, and nothing is swept (docs/adr/0034).
         """
         try:
             self._objects.probe_conditional_put()

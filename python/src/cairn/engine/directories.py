@@ -1,7 +1,7 @@
 """A worker's directories: created at its start, locked while it runs, removed after its end.
 
 Layer: engine. The disk is shared with other users: the local directory is this user's alone, or it
-is refused, and only what this user owns is used or removed (docs/adr/0035). The folders above it
+is refused, and only what this user owns is used or removed (docs/adr/0033). The folders above it
 are trusted, as Spark trusts them.
 
 A worker that starts removes the directories of dead workers. SST caches are in *slots*: a worker

@@ -19,7 +19,7 @@ file system lets a file appear whole under its name:
 clock, because that of this machine may be wrong. Old and new names stay while the name is absent.
 
 The clients of the file systems repeat requests that have failed; this module does not.
-Spec: docs/adr/0037 and 0038.
+Spec: docs/adr/0035 and 0038.
 """
 
 from __future__ import annotations

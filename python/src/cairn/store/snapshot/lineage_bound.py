@@ -1,6 +1,6 @@
 """The bound of lineages: when a commit waits for a snapshot, or begins one.
 
-Layer: store.  Spec: docs/adr/0031, 0047.
+Layer: store.  Spec: docs/adr/0029, 0047.
 """
 
 from __future__ import annotations
