@@ -15,6 +15,7 @@ from rig import Rig, family
 
 from cairn.checkpoint.faults import FaultPoint
 from cairn.clock import FakeClock
+from cairn.errors import UnavailableError
 from cairn.store.snapshot.lineage_bound import take_now
 from cairn.store.snapshot.purge import purge
 
@@ -200,6 +201,32 @@ def test_no_snapshot_is_stored_if_the_checkpoint_is_replaced_during_its_upload(
     assert not any(name.startswith("snapshot/") for name in place.names())
     runs[0].check(place)
     for run in (former, *runs):
+        run.rig.crash()
+
+
+def test_a_snapshot_that_is_repeated_looks_whether_the_checkpoint_is_still_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt failed because a person deleted the checkpoint: that takes a while."""
+    former = place.run()
+    former.commit(5)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise UnavailableError("the folder is being deleted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(former.rig.state.checkpoint.objects, "upload", refuse)
+        take_now(former.rig.state, 20)
+    place.delete()
+    new = place.run()
+    new.commit(4)
+    before = place.names()
+
+    former.maintain()
+
+    assert place.names() == before
+    new.check(place)
+    for run in (former, new):
         run.rig.crash()
 
 

@@ -209,6 +209,7 @@ class _Job:
             CairnError: no partial snapshot is visible.
         """
         state, clock = self.state, self.state.resources.clock
+        state.root_check.look_again()
         self._require_root()
         began = clock.monotonic_ns()
         content = self._content()

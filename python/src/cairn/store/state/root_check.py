@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from cairn.store.state.version import StoreVersion
 
 _LOG = logging.getLogger(__name__)
-# A snapshot and the purge after it mostly share one check: each deletion is checked by itself.
+# A snapshot and the purge after it mostly share one check: each deletion is checked by itself. The
+# next snapshot looks again, also soon after one that failed.
 _FRESH_NS = 10_000_000_000
 _PROOFS = 2
 
@@ -38,6 +39,10 @@ class RootCheck:
     def reset(self) -> None:
         """Look again: a load has read the version from the root."""
         self._found = self._gone = None
+
+    def look_again(self) -> None:
+        """Let the next check send requests, unless the store was gone before."""
+        self._found = None
 
     def reason(self) -> str:
         """Return why there is no snapshot, as the end of a sentence; empty if it is not this."""
