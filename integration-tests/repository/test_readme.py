@@ -14,26 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.small_query import QUERY
 from harness.spark import REPOSITORY
 
 _BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LIMIT_S = 240
-# A reader's own job. It follows the README's session, or one that the job creates itself.
-_QUERY = """
-spark.range(100).selectExpr("id % 7 AS key").write.json("input")
-rows = spark.readStream.schema("key long").json("input")
-query = (
-    rows.groupBy("key").count()
-    .writeStream.format("noop")
-    .outputMode("update")
-    .option("checkpointLocation", "checkpoint")
-    .trigger(availableNow=True)
-    .start()
-)
-query.awaitTermination()
-assert query.lastProgress["stateOperators"][0]["numRowsTotal"] == 7
-spark.stop()
-"""
 _OWN_SESSION = """
 from pyspark.sql import SparkSession
 
@@ -82,7 +67,7 @@ def _changelogs(folder: Path) -> list[Path]:
 
 def test_the_session_of_the_python_block_keeps_its_state_in_cairn(tmp_path: Path) -> None:
     """A reader who copies the lines must not run Spark's own provider without noticing."""
-    (tmp_path / "job.py").write_text(_block("cairn.spark_conf(") + _QUERY)
+    (tmp_path / "job.py").write_text(_block("cairn.spark_conf(") + QUERY)
 
     _run([sys.executable, "job.py"], tmp_path)
 
@@ -91,7 +76,7 @@ def test_the_session_of_the_python_block_keeps_its_state_in_cairn(tmp_path: Path
 
 def test_the_python_block_can_be_submitted(tmp_path: Path) -> None:
     """The JVM runs before the job then, with the jars of the command."""
-    (tmp_path / "job.py").write_text(_block("cairn.spark_conf(") + _QUERY)
+    (tmp_path / "job.py").write_text(_block("cairn.spark_conf(") + QUERY)
     readme = (REPOSITORY / "README.md").read_text()
     (command,) = re.findall(r"`(spark-submit [^`]* job\.py)`", readme)
 
@@ -102,7 +87,7 @@ def test_the_python_block_can_be_submitted(tmp_path: Path) -> None:
 
 def test_the_spark_submit_block_runs_a_job_on_cairn(tmp_path: Path) -> None:
     """A class name or a setting misspelled in the page fails a reader's first job."""
-    (tmp_path / "job.py").write_text(_OWN_SESSION + _QUERY)
+    (tmp_path / "job.py").write_text(_OWN_SESSION + QUERY)
 
     _run(["bash", "-euc", _block("spark-submit", "docs/operations.md")], tmp_path)
 

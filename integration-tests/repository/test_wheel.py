@@ -18,13 +18,14 @@ import pyspark
 import pytest
 
 from cairn.spark_minor import SUPPORTED
+from harness.small_query import QUERY
 from harness.spark import MINOR, REPOSITORY
 
 VERSION = (REPOSITORY / "python/src/cairn/VERSION").read_text().strip()
 JAR = f"cairn/jars/cairn-shim-{MINOR}.jar"
 PYTHONS = ("3.11", "3.12", "3.13")
 _LIMIT_S = 900
-_JOB = """
+_SESSION = """
 from pyspark.sql import SparkSession
 import cairn
 
@@ -33,20 +34,7 @@ builder = SparkSession.builder
 for key, value in {**job, **cairn.spark_conf(job)}.items():
     builder = builder.config(key, value)
 spark = builder.getOrCreate()
-spark.range(100).selectExpr("id % 7 AS key").write.json("input")
-rows = spark.readStream.schema("key long").json("input")
-query = (
-    rows.groupBy("key").count()
-    .writeStream.format("noop")
-    .outputMode("update")
-    .option("checkpointLocation", "checkpoint")
-    .trigger(availableNow=True)
-    .start()
-)
-query.awaitTermination()
-assert query.lastProgress["stateOperators"][0]["numRowsTotal"] == 7
 print(cairn.__file__)
-spark.stop()
 """
 
 
@@ -212,7 +200,7 @@ def test_the_installed_wheel_runs_a_query(
     pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     constraints = REPOSITORY / "python" / "constraints.txt"
     _run(*pip, "-c", constraints, built[0], folder=tmp_path)
-    (tmp_path / "job.py").write_text(_JOB)
+    (tmp_path / "job.py").write_text(_SESSION + QUERY)
 
     output = _run(python, "job.py", folder=tmp_path)
 

@@ -109,7 +109,7 @@ for name in ("first", "second"):
 
 
 @pytest.mark.parametrize("stub", ["http"], indirect=True)
-def test_the_newest_botocore_has_the_parts(stub: S3Stub) -> None:
+def test_the_installed_botocore_has_the_parts(stub: S3Stub) -> None:
     """If this fails, users of the release have neither the limit nor PUTs of one round trip."""
     assert put_in_new_process(stub, "") == []
 
