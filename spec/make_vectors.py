@@ -116,7 +116,7 @@ def write(name: str, data: bytes, meaning: object) -> None:
 
 
 def make_changelogs() -> None:
-    """Write changelogs: all ops; no rows; batches; empty at 2; after empty commits; repeated."""
+    """Write changelogs: all ops; no rows; batches; empty at 2; after empty commits."""
     ops = rows(
         changelog.CHANGELOG_SCHEMA,
         (1, 0, b"\x00key-a", b"\x00value-a"),
@@ -156,28 +156,14 @@ def make_changelogs() -> None:
         lineage=(VersionRef(5, _id("5")), VersionRef(9, _id("9"))),
         counts={0: 3},
     )
-    # Of keys 1 and 3 the later rows count; key 4 was written, deleted and written again.
-    repeated = [
-        rows(
-            changelog.CHANGELOG_SCHEMA,
-            *((op, 0, struct.pack(">Q", key), value) for op, key, value in some),
-        )
-        for some in (
-            [(1, 0, b"old"), (1, 1, b"old"), (1, 3, b"old"), (1, 4, b"old")],
-            [(1, 1, b"new"), (2, 4, None)],
-            [(2, 3, None), (1, 4, b"new")],
-        )
-    ]
     for name, header, batches in (
         ("all_ops", all_ops, [ops]),
         ("no_rows", HEADER, []),
         ("three_batches", on_snapshot, many),
         ("loaded_empty", loaded_empty, []),
         ("after_empty_commits", after_empty_commits, [ops.slice(0, 1)]),
-        ("repeated_keys", HEADER, repeated),
     ):
         table = pa.Table.from_batches(batches, changelog.CHANGELOG_SCHEMA)
-        last = {(row["cf"], row["key"]): row for row in spelled(table)}
         write(
             f"changelog/{name}.arrow",
             changelog.encode(header, batches),
@@ -185,7 +171,6 @@ def make_changelogs() -> None:
                 "header": json.loads(header.to_json()),
                 "batches": [batch.num_rows for batch in batches],
                 "rows": spelled(table),
-                "reduced": sorted(last.values(), key=lambda row: (row["cf"], row["key"])),
             },
         )
 
@@ -513,18 +498,6 @@ def make_write_and_read_frames() -> None:
         sequence=3,
     )
     frame(
-        "early",
-        0x07,
-        rows(
-            WRITES,
-            (1, 0, b"\x00key-a", b"\x00value-a", 2),
-            (2, 3, b"\x00key-b", None, 1),
-            (2, 0, b"\x00key-c", None, 6),  # absent, and put by an earlier frame
-            (1, 0, b"\x00key-d", b"\x00value-d", 9),  # present, and deleted by an earlier frame
-        ),
-        sequence=2,
-    )
-    frame(
         "get",
         0x03,
         rows(GET, (0, b"\x00a"), (0, b"\x00b"), (1, b"\x00c"), (1, b"")),
@@ -592,9 +565,7 @@ def make_commit_frames() -> None:
             "are_distinct": True,
             "frames": 3,
             "rows": 1000,
-            "early_frames": 2,
-            "early_rows": 400,
-            "expected_rows": 1390,
+            "expected_rows": 990,
             "expected_digest": 2_900_000_000_000,
         },
         sequence=83,

@@ -28,10 +28,7 @@ from cairn.protocol import files, frames
 from cairn.protocol.calls import CommitAnswer, CommitRequest
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.rocks import keys
-from cairn.store.local.deltas import Delta, merged
-from cairn.store.rows.writes import reduced
 from cairn.store.write import expected
-from cairn.store.write.early import WrittenRows
 
 REPOSITORY = Path(__file__).parents[3]
 VECTORS = REPOSITORY / "spec" / "vectors"
@@ -69,7 +66,7 @@ def spelled(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 def test_vectors_are_there() -> None:
     """A test over an empty folder would pass."""
-    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (6, 4, 34)
+    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (5, 4, 33)
 
 
 def test_pins_protect_the_ssts_of_their_upload() -> None:
@@ -164,19 +161,6 @@ def test_any_arrow_tool_reads_a_changelog(path: Path) -> None:
     assert spelled(table) == meaning_of(path)["rows"]
 
 
-@pytest.mark.parametrize("path", CHANGELOGS, ids=lambda path: path.stem)
-def test_the_last_row_of_a_key_wins(path: Path) -> None:
-    """The change feed and the local state have the same rows."""
-    found = changelog.decode(path.read_bytes(), object_name=path.name).table.to_batches()
-
-    rows = [row for batch in reduced(found) for row in spelled(batch)]
-
-    wanted = meaning_of(path)["reduced"]
-    assert sorted(rows, key=lambda row: (row["cf"], row["key"])) == wanted
-    if found:
-        assert spelled(merged([Delta(1, found, frozenset())]).run.rows) == wanted
-
-
 def test_lists_have_their_keys_in_rocksdb() -> None:
     """Another release finds no list under other keys, and SSTs are never written again."""
     vectors = json.loads((VECTORS / "list_keys.json").read_text("utf-8"))
@@ -250,7 +234,7 @@ def test_the_digest_of_a_session_is_that_of_the_shim() -> None:
     ]
     batch = pa.record_batch(columns, schema=WRITES_SCHEMA)
 
-    assert expected.digest([WrittenRows(batch)], lists) == vector["digest"]
+    assert expected.digest([batch], lists) == vector["digest"]
 
 
 def test_a_commit_is_read() -> None:
@@ -260,8 +244,8 @@ def test_a_commit_is_read() -> None:
 
     found = CommitRequest.from_json(arguments)
 
-    assert (found.frames, found.rows, found.early_frames, found.early_rows) == (3, 1000, 2, 400)
-    assert (found.are_distinct, found.expected_rows) == (True, 1390)
+    assert (found.frames, found.rows) == (3, 1000)
+    assert (found.are_distinct, found.expected_rows) == (True, 990)
 
 
 def assert_file_payload(header: frames.Header, payload: bytes, meaning: Any) -> None:  # noqa: ANN401 -- JSON

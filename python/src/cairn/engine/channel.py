@@ -349,7 +349,7 @@ class Connection:
             self._refuse(header, unexpected(failure))
 
     def _refuse(self, header: Header, failure: CairnError) -> None:
-        if header.kind in (frames.WRITES, frames.EARLY):
+        if header.kind == frames.WRITES:
             # WRITES have no reply: the peer would take it for the reply to its next request. The
             # commit reports the missing frame.
             _LOG.warning("a frame of writes was refused: %s", failure)

@@ -1,4 +1,4 @@
-"""FrameService: takes WRITES and EARLY; answers LOOKUP, GET, SCAN, RANGES, CHANGES, COMMIT.
+"""FrameService: takes WRITES; answers LOOKUP, GET, SCAN, RANGES, CHANGES, COMMIT.
 
 Layer: engine.  Spec: docs/protocol.md#data-channel. On the event loop.
 
@@ -84,7 +84,7 @@ class FrameService:
             self._storage.add(connection.detach())
             return
         session = SessionId.unpack(header.session)
-        if header.kind in (frames.WRITES, frames.EARLY):
+        if header.kind == frames.WRITES:
             self._take_writes(session, header, payload, connection)
             return
         if header.kind not in _REPLIES:
@@ -131,9 +131,6 @@ class FrameService:
             return  # the session has ended
         try:
             rows = frames.decode_rows(payload, frames.WRITES_SCHEMA)
-            if header.kind == frames.EARLY:
-                target.add_early_frame(header.sequence, rows)
-                return
             target.add_frame(header.sequence, rows)
             if target.pause_if_full(connection.resume):
                 connection.pause()

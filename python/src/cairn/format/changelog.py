@@ -1,4 +1,4 @@
-"""Changelog: all writes of one version, as one immutable object. The last row of a key wins.
+"""Changelog: all writes of one version, as one immutable object, one row per key.
 
 Layer: format (bytes only; ``checkpoint.commit_point`` stores it).
 Spec: docs/checkpoint-format.md#changelog.
@@ -77,8 +77,6 @@ _CONTINUATION = b"\xff\xff\xff\xff"
 """The first bytes of every Arrow IPC message."""
 _SNIFFED_BYTES = 1 << 16
 """How much of an object without a trailer is searched for the magic; the schema comes first."""
-_SCHEMA_BYTES = CHANGELOG_SCHEMA.serialize().size
-_END_OF_STREAM = struct.pack("<4si", _CONTINUATION, 0)
 _RESTORE = "restore the object from the bucket's versions, or restart from the version before"
 
 
@@ -87,7 +85,7 @@ class Changelog:
     """A changelog as read: its header, its rows, the object's length.
 
     Attributes:
-        table: has ``CHANGELOG_SCHEMA``; the last row of a key counts.
+        table: has ``CHANGELOG_SCHEMA``; a key occurs once in its family.
     """
 
     header: ChangelogHeader
@@ -95,52 +93,17 @@ class Changelog:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedRows:
-    """Rows as they are in the object: messages of record batches, without schema and end."""
-
-    messages: pa.Buffer
-    row_count: int
-
-
-def encode_rows(
-    batches: Sequence[pa.RecordBatch], *, use_threads: bool | None = None
-) -> EncodedRows:
-    """Return rows in the form in which ``encode`` takes them without further work.
-
-    Args:
-        batches: as for ``encode``.
-        use_threads: whether other threads may compress columns too; by default, if the rows are
-            so many that this is faster.
-
-    Raises:
-        InternalError: as ``encode``.
-    """
-    row_count = sum(batch.num_rows for batch in batches)
-    sink = pa.BufferOutputStream()
-    with_threads = row_count > _ONE_THREAD_ROWS if use_threads is None else use_threads
-    options = _WRITE_OPTIONS[with_threads]
-    with pa.ipc.new_stream(sink, CHANGELOG_SCHEMA, options=options) as out:
-        for batch in _pieces(batches):
-            out.write_batch(batch)
-    stream = sink.getvalue()
-    size = stream.size - _SCHEMA_BYTES - len(_END_OF_STREAM)
-    return EncodedRows(stream.slice(_SCHEMA_BYTES, size), row_count)
-
-
-def encode(header: ChangelogHeader, rows: Iterable[pa.RecordBatch | EncodedRows]) -> bytes:
+def encode(header: ChangelogHeader, batches: Sequence[pa.RecordBatch]) -> bytes:
     """Return the object's bytes.
 
     Args:
         header: the version's header.
-        rows: columns of ``CHANGELOG_SCHEMA``, any number of rows, some perhaps encoded already; in
-            order, as the last row of a key counts; ``value`` is null exactly where the op takes
-            none.
+        batches: columns of ``CHANGELOG_SCHEMA``, any number of rows, one per key of a family;
+            ``value`` is null exactly where the op takes none.
 
     Raises:
         InternalError: a batch has another schema, or nulls in a column that allows none.
     """
-    encoded = [one if isinstance(one, EncodedRows) else encode_rows([one]) for one in rows]
     schema = CHANGELOG_SCHEMA.with_metadata(
         {
             b"cairn.magic": _MAGIC,
@@ -148,18 +111,16 @@ def encode(header: ChangelogHeader, rows: Iterable[pa.RecordBatch | EncodedRows]
             b"cairn.header": header.to_json().encode(),
         }
     )
-    row_count = sum(one.row_count for one in encoded)
-    # The schema is a message of its own: those of record batches do not depend on its metadata.
-    parts: list[pa.Buffer | bytes] = [schema.serialize()]
-    parts += [one.messages for one in encoded]
-    parts.append(_END_OF_STREAM)
-    arrow_bytes = sum(len(part) for part in parts)
-    parts.append(_TRAILER_BODY.pack(_TRAILER_MAGIC, _FORMAT_VERSION, row_count, arrow_bytes))
-    checksum = 0
-    for part in parts:
-        checksum = crc32c(part, checksum)
-    parts.append(_CRC.pack(checksum))
-    return b"".join(parts)
+    row_count = sum(batch.num_rows for batch in batches)
+    sink = pa.BufferOutputStream()
+    options = _WRITE_OPTIONS[row_count > _ONE_THREAD_ROWS]
+    with pa.ipc.new_stream(sink, schema, options=options) as out:
+        for batch in _pieces(batches):
+            out.write_batch(batch)
+    stream = sink.getvalue()
+    trailer = _TRAILER_BODY.pack(_TRAILER_MAGIC, _FORMAT_VERSION, row_count, stream.size)
+    checksum = crc32c(trailer, crc32c(stream))
+    return b"".join([stream, trailer, _CRC.pack(checksum)])
 
 
 def decode(

@@ -214,8 +214,7 @@ class LoadAnswer(Answer):
 class CommitRequest(Request):
     """COMMIT of a session that has sent ``frames`` with ``rows``, as ``version``.
 
-    ``early_frames`` of 0: no early frame that it has sent counts. ``expected_rows``,
-    ``expected_digest``: what the shim has counted, to be compared.
+    ``expected_rows``, ``expected_digest``: what the shim has counted, to be compared.
     """
 
     instance: int
@@ -231,8 +230,6 @@ class CommitRequest(Request):
     snapshot: bool = False
     track_counts: bool = True
     are_distinct: bool = False
-    early_frames: int = 0
-    early_rows: int = 0
     expected_digest: int | None = None
 
 

@@ -45,7 +45,6 @@ GET = 0x03
 SCAN = 0x04
 CHANGES = 0x05
 LOOKUP = 0x06
-EARLY = 0x07
 COMMIT = 0x08
 RANGES = 0x09
 SERVE_FILES = 0x0A
@@ -57,12 +56,6 @@ FLAG_MORE = 0x0001
 PRESENCE_UNKNOWN = 0
 PRESENCE_PRESENT = 1
 PRESENCE_ABSENT = 2
-COMMITTED_PRESENCE = 3
-"""The bits of a presence that have one of these."""
-
-# Added to the presence: the last early row of the key, if there is one.
-EARLY_PUT = 4
-EARLY_DELETE = 8
 
 # Where the value in a reply comes from.
 ORIGIN_ABSENT = 0
@@ -70,8 +63,6 @@ ORIGIN_COMMITTED = 1
 ORIGIN_SPILL = 2
 ORIGIN_DELETED = 3
 
-# Early frames of a session are sent until their bytes reach this.
-MAX_EARLY_BYTES = 16 << 20
 MAX_RANGES = 16_384
 MAX_LOOKUP_KEYS = 64
 MAX_LOOKUP_BYTES = 16 << 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from cairn.format.ops import OP_DELETE, OP_DROP_CF, OP_PUT
-from cairn.protocol.frames import COMMITTED_PRESENCE, EARLY_PUT, PRESENCE_ABSENT
+from cairn.format.ops import OP_DELETE, OP_DROP_CF
+from cairn.protocol.frames import PRESENCE_ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,27 +29,15 @@ def expected_rows(sent: Sequence[tuple[Any, ...]]) -> int:
     """Return ``expected_rows`` of a session that has sent these writes.
 
     Args:
-        sent: ``(op, cf, key, value, presence)`` of each write in its order, without early ones that
-            do not count.
+        sent: ``(op, cf, key, value, presence)`` of each write in its order.
     """
     dropped = {cf for op, cf, *_ in sent if op == OP_DROP_CF}
-    spilled = sum(
-        cf not in dropped and is_counted(op, presence)
+    # Deletes of absent keys need not be sent.
+    return len(dropped) + sum(
+        cf not in dropped and (op, presence) != (OP_DELETE, PRESENCE_ABSENT)
         for op, cf, _, _, presence in sent
         if op != OP_DROP_CF
     )
-    # Each row of a key that was sent early stands for both.
-    replaced = sum(
-        cf not in dropped and is_counted(OP_PUT if presence & EARLY_PUT else OP_DELETE, presence)
-        for _, cf, _, _, presence in sent
-        if presence > COMMITTED_PRESENCE
-    )
-    return len(dropped) + spilled - replaced
-
-
-def is_counted(op: int, presence: int) -> bool:
-    """Deletes of absent keys need not be sent."""
-    return (op, presence & COMMITTED_PRESENCE) != (OP_DELETE, PRESENCE_ABSENT)
 
 
 def commit_reply(payload: bytes, rows: int) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from cairn.engine.commit_threads import CommitThreads
 from cairn.engine.event_loop import EventLoop
 from cairn.engine.frame_service import FrameService
 from cairn.format.header import ColumnFamily
-from cairn.format.ops import OP_DELETE, OP_PUT
 from cairn.ids import Attempt, StoreId
 from cairn.protocol import frames
 from cairn.protocol.calls import (
@@ -221,43 +220,8 @@ class Rig:
         self.frames = self.rows = 0
         self.keys: list[tuple[int, bytes]] = []
         self.sent: list[tuple[Any, ...]] = []
-        self.forget_early()
-
-    def forget_early(self) -> None:
-        """Count no early frame of the session, as after a spill."""
-        self.early_frames = self.early_rows = 0
-        self.early_ops: dict[tuple[int, bytes], int] = {}
-        self.early_sent: list[tuple[Any, ...]] = []
-
-    def after_early(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Return rows that say what the early rows of their keys have left."""
-        marks = {None: 0, OP_PUT: frames.EARLY_PUT, OP_DELETE: frames.EARLY_DELETE}
-        return [
-            (op, cf, key, value, presence + marks[self.early_ops.get((cf, key))])
-            for op, cf, key, value, presence in rows
-        ]
-
-    def write_early(self, rows: list[tuple[Any, ...]]) -> None:
-        """Send an early frame over the connection."""
-        rows = self.after_early(rows)
-        self.early_frames += 1
-        self.early_rows += len(rows)
-        self.early_ops |= {(cf, key): op for op, cf, key, *_ in rows}
-        self.early_sent += rows
-        payload = memoryview(_batch(rows).serialize())
-        header = Header(
-            frames.EARLY,
-            0,
-            SessionId(1, self.number).pack(),
-            self.early_frames,
-            0,
-            len(rows),
-            len(payload),
-        )
-        self.peer.sendall(frames.encode_header(header) + payload)
 
     def write(self, rows: list[tuple[Any, ...]]) -> None:
-        rows = self.after_early(rows)
         batch = _batch(rows)
         self.frames += 1
         self.rows += len(rows)
@@ -285,15 +249,13 @@ class Rig:
                 session=SessionId(1, self.number),
                 frames=self.frames,
                 rows=self.rows,
-                early_frames=self.early_frames,
-                early_rows=self.early_rows,
                 are_distinct=len(self.keys) == len(set(self.keys)),
                 version=version,
                 base_checkpoint_id=base,
                 column_families=tuple(families),
                 max_cf_id=9,
                 attempt=attempt,
-                expected_rows=expected_rows([*self.early_sent, *self.sent]),
+                expected_rows=expected_rows(self.sent),
                 snapshot=snapshot,
                 track_counts=track_counts,
             )

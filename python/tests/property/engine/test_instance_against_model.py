@@ -50,10 +50,6 @@ ROWS = st.one_of(
 )
 
 Row = tuple[int, int, bytes, bytes | None]
-SINGLES = st.one_of(
-    st.tuples(st.just(PUT), st.sampled_from([PLAIN, SPARE]), KEYS, VALUES),
-    st.tuples(st.just(DELETE), st.sampled_from([PLAIN, SPARE]), KEYS, st.none()),
-)
 ROW_LISTS = st.lists(ROWS, min_size=1, max_size=12)
 State = dict[int, dict[bytes, bytes]]
 
@@ -135,50 +131,6 @@ class InstanceMachine(RuleBasedStateMachine):
     def shaped(self, row: Row) -> Row:
         """Return the row that is written for a drawn one."""
         return row
-
-    @rule(
-        early=st.lists(st.lists(SINGLES, min_size=1, max_size=12), min_size=1, max_size=3),
-        late=st.lists(ROWS, max_size=12),
-        knows=st.sampled_from([True, True, False]),
-        then=st.sampled_from(["commit", "commit", "drop", "spill", "abort", "crash"]),
-    )
-    def commit_early(
-        self, early: list[list[Row]], late: list[Row], *, knows: bool, then: str
-    ) -> None:
-        """Frames that only the commit finds, with later rows of some of their keys."""
-        self.abort()
-        committed = {cf: dict(rows) for cf, rows in self.now.items()}
-        sent = [_first_of_keys(map(self.shaped, rows)) for rows in early]
-        late = _first_of_keys(map(self.shaped, late))
-        for rows in sent:
-            frame = self.applied(rows, knows=knows)
-            if frame:
-                self.rig.write_early(frame)
-        keys = [b"a", b"001"]
-        assert self.rig.look_up(PLAIN, keys, self.version) == [
-            committed[PLAIN].get(key) for key in keys
-        ]
-        for cf, rows_before in committed.items():
-            assert self.rig.contents(cf, self.version) == rows_before
-        if then == "abort":
-            self.abort()
-            return
-        if then in ("crash", "spill"):
-            # The shim has all writes, and sends them again.
-            if then == "crash":
-                self.crash()
-            else:
-                self.rig.forget_early()
-                self.now = committed
-            for rows in sent:
-                self.write_frame(rows, knows=knows)
-        if then == "drop" and not self.dropped:
-            self.drop_family()
-            late = [row for row in late if row[1] != SPARE]
-        if late:
-            self.write_frame(late, knows=knows)
-        self.commit_and_open(follow=True)
-        self.scan_all()
 
     def write_frame(self, rows: list[Row], *, knows: bool) -> None:
         frame = self.applied(rows, knows=knows)
@@ -463,16 +415,6 @@ class FixedWidthsMachine(InstanceMachine):
 def _rows_of(page: pa.RecordBatch | None) -> Iterable[tuple[Any, ...]]:
     """Return the rows of a page of the change feed."""
     return [] if page is None else [tuple(row.values()) for row in page.to_pylist()]
-
-
-def _first_of_keys(rows: Iterable[Row]) -> list[Row]:
-    """Return the first write of each key."""
-    kept, seen = [], set[tuple[int, bytes]]()
-    for row in rows:
-        if row[1:3] not in seen:
-            seen.add(row[1:3])
-            kept.append(row)
-    return kept
 
 
 def rows_of(directory: Path, rig: Rig, state: State) -> State:

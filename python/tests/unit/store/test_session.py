@@ -400,41 +400,6 @@ def test_every_key_of_a_run_is_found_and_no_other(tmp_path: Path, row_count: int
         assert run.rows_of_range(0, None, key) == (0, row)
 
 
-def test_early_frames_are_invisible_to_reads(session: StoreSession) -> None:
-    """The shim answers reads of these keys itself, and takes other replies as committed rows."""
-    session.add_early_frame(1, puts([b"a"]))
-    called: list[bool] = []
-
-    session.when_readable(lambda: called.append(True))
-
-    assert called == [True]
-    assert session.is_unread
-    assert not session.spill
-    session.add_frame(1, puts([b"b"]))
-    assert not session.is_unread
-
-
-def test_early_frames_of_a_commit_are_exact(session: StoreSession) -> None:
-    """A commit that misses one must not become durable."""
-    session.add_early_frame(1, puts([b"a"]))
-    session.add_early_frame(2, puts([b"b", b"c"]))
-
-    assert keys_of([frame.rows for frame in session.complete_early(2, 3, 20)]) == [b"a", b"b", b"c"]
-    with pytest.raises(CairnError):
-        session.complete_early(3, 4, 0.01)
-    session.forget_frames()
-    with pytest.raises(ClosedError):
-        session.complete_early(2, 3, 20)
-
-
-def test_a_refused_early_frame_fails_the_commit(session: StoreSession) -> None:
-    """Its rows would be missing."""
-    session.add_early_frame(2, puts([b"a"]))
-
-    with pytest.raises(CairnError, match="early frame 2"):
-        session.complete_early(1, 1, 20)
-
-
 def test_ranges_end_at_their_limits(
     tmp_path: Path, committed: CommittedRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.store.rows import tally as module
-from cairn.store.rows.tally import Tally, tally
+from cairn.store.rows.tally import tally
 
 PUT, DELETE, APPEND, DROP_CF = 1, 2, 3, 4
 UNKNOWN, PRESENT, ABSENT = 0, 1, 2
-EARLY_PUT, EARLY_DELETE = 4, 8
 
 Row = tuple[int, int, int]
 
@@ -82,34 +81,8 @@ def test_unknown_numbers_are_counted_too(op: int, presence: int, count: int) -> 
     assert found.has_valid_presences == (presence <= ABSENT)
 
 
-@given(
-    is_committed=st.booleans(),
-    left=st.lists(st.lists(st.sampled_from([PUT, DELETE]), max_size=3), min_size=1, max_size=5),
-)
-def test_rows_of_keys_that_were_sent_early_add_up(
-    *, is_committed: bool, left: list[list[int]]
-) -> None:
-    """Keys and rows count once, however often they were sent: each batch has its own tally."""
-    presence = PRESENT if is_committed else ABSENT
-    parts, keys, rows = [Tally({})], 0, 0
-    for ops in left:  # of one key each
-        mark = 0
-        for op in ops:
-            parts.append(tally(batch([(0, op, presence + mark)])))
-            mark = EARLY_PUT if op == PUT else EARLY_DELETE
-        if ops:
-            keys += (ops[-1] == PUT) - is_committed
-            rows += ops[-1] == PUT or is_committed
-
-    found = sum(parts[1:], parts[0])
-
-    assert found.changes().get(0, 0) == keys
-    assert found.expected_rows == rows
-    assert found.has_valid_presences
-
-
-def test_early_rows_of_a_dropped_family_do_not_count() -> None:
+def test_rows_of_a_dropped_family_do_not_count() -> None:
     """The shim has forgotten them with the family."""
-    rows = [(3, PUT, ABSENT), (3, PUT, ABSENT | EARLY_PUT), (3, DROP_CF, UNKNOWN)]
+    rows = [(3, PUT, ABSENT), (3, DELETE, PRESENT), (4, PUT, PRESENT), (3, DROP_CF, UNKNOWN)]
 
-    assert tally(batch(rows)).expected_rows == 1
+    assert tally(batch(rows)).expected_rows == 2

@@ -66,35 +66,6 @@ def test_coalesced_writes_equal_the_writes_one_by_one(frames: list[list[tuple[An
     )
 
 
-def test_one_op_per_key_has_the_presence_of_the_committed_key() -> None:
-    """What an early row has left is no matter once it is gone: the key would not be counted."""
-    frames = [batch([(PUT, 0, b"a", b"1", 2)]), batch([(DELETE, 0, b"a", None, 6)])]
-    frames.append(batch([(PUT, 0, b"a", b"3", 10), (PUT, 0, b"b", b"1", 0)]))
-
-    found = writes.one_per_key(frames)
-
-    assert found.equals(batch([(PUT, 0, b"a", b"3", 2), (PUT, 0, b"b", b"1", 0)]))
-    assert frames == []
-
-
-@given(rows=st.lists(st.tuples(st.integers(1, 2), st.integers(0, 1), st.integers(0, 9))))
-def test_a_reduced_changelog_has_the_last_row_of_each_key(rows: list[tuple[int, int, int]]) -> None:
-    """Rows stay in their order, so pages of the change feed do not depend on a sort."""
-    whole = [
-        (op, cf, b"%d" % key, b"%d" % place if op == PUT else None, 0)
-        for place, (op, cf, key) in enumerate(rows)
-    ]
-    last = {row[1:3]: place for place, row in enumerate(whole)}
-    wanted = [whole[place] for place in sorted(last.values())]
-    batches = [writes.as_changes(batch(part)) for part in (whole[:5], whole[5:]) if part]
-
-    found = writes.reduced(batches)
-
-    assert [row for one in found for row in one.to_pylist()] == (
-        writes.as_changes(batch(wanted)).to_pylist() if wanted else []
-    )
-
-
 def test_a_dropped_family_leaves_only_its_drop() -> None:
     """Its id is never used again, so no write may follow the drop either."""
     rows = [(PUT, 1, b"", b"x", 0), (DROP, 1, b"", None, 0), (PUT, 0, b"k", b"v", 0)]
@@ -124,7 +95,7 @@ def test_counts_follow_presence() -> None:
     assert [cf for cf, _ in writes.unknown_keys(known)] == [1]
     known = writes.with_presences(known, np.array([1], np.uint8))
 
-    assert writes.counts_after({0: 10, 1: 5, 2: 7}, [tally(known)], [0, 1]) == {0: 11, 1: 5}
+    assert writes.counts_after({0: 10, 1: 5, 2: 7}, tally(known), [0, 1]) == {0: 11, 1: 5}
 
 
 def test_more_deletes_than_keys_are_refused() -> None:
@@ -132,9 +103,9 @@ def test_more_deletes_than_keys_are_refused() -> None:
     rows = tally(batch([(DELETE, 1, b"a", None, 1), (DELETE, 1, b"b", None, 1)]))
 
     with pytest.raises(ProtocolError, match="family 1 would have -1 keys"):
-        writes.counts_after({0: 5, 1: 1}, [rows], [0, 1])
+        writes.counts_after({0: 5, 1: 1}, rows, [0, 1])
 
-    assert writes.counts_after({0: 5, 1: 2}, [rows], [0, 1]) == {0: 5, 1: 0}
+    assert writes.counts_after({0: 5, 1: 2}, rows, [0, 1]) == {0: 5, 1: 0}
 
 
 @pytest.mark.parametrize(

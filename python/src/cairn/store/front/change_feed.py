@@ -9,19 +9,18 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from cairn.checkpoint.reader_pins import Reading
 from cairn.errors import MissingError
 from cairn.format.header import counts_to_json
 from cairn.ids import CheckpointId, VersionRef
 from cairn.protocol.calls import ChangesAnswer
 from cairn.store.load.lineage import changelog_names, with_base_below
-from cairn.store.rows.writes import reduced
 from cairn.store.state.version import StoreVersion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
     from cairn.checkpoint.reader_pins import ReaderPin, ReaderPins
     from cairn.checkpoint.store_checkpoint import StoreCheckpoint
@@ -103,8 +102,8 @@ class ChangeFeed:
     ) -> tuple[pa.RecordBatch | None, bool]:
         """Return rows of one changelog from ``from_row`` on, and whether more follow.
 
-        Only rows that count are numbered: the last one of each key. A page has at most
-        ``MAX_PAGE_BYTES``, or a single larger row. May do I/O: not on the event loop.
+        A page has at most ``MAX_PAGE_BYTES``, or a single larger row. May do I/O: not on the event
+        loop.
         """
         with self._lock:
             last = self._last
@@ -124,13 +123,11 @@ class ChangeFeed:
 
     def _read(self, version: int, checkpoint_id: str) -> Changelog:
         try:
-            changelog = self._checkpoint.read(version, checkpoint_id)
+            return self._checkpoint.read(version, checkpoint_id)
         except MissingError as failure:
             if self._pin is not None:
                 self._pin.explain(failure)
             raise
-        rows = reduced(changelog.table.to_batches())
-        return replace(changelog, table=pa.Table.from_batches(rows, changelog.table.schema))
 
 
 def _page_of(

@@ -153,7 +153,7 @@ class ProviderInstance:
         snapshot_wait_s = _REQUESTS_PER_SNAPSHOT * conf.frame_timeout_ms / 1000
         began_ns = now_ns()
         try:
-            if request.frames or request.early_frames or not state.checkpoint.has_checkpoint_ids:
+            if request.frames or not state.checkpoint.has_checkpoint_ids:
                 with self._context(request.version):
                     lineage_bound.before_commit(state, snapshot_wait_s)
             snapshot_wait_ns = now_ns() - began_ns

@@ -3,9 +3,6 @@
 Layer: store. One pass over three small columns says whether writes are valid and plain, and how
 they change the key counts. Arrow's functions would need several passes, and for a small batch each
 call of them costs more than its rows.
-
-A row whose key an early frame has says what that has left. So the counts of several batches, with
-some keys more than once, add up, and no key is searched for.
 """
 
 from __future__ import annotations
@@ -16,14 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
-from cairn.protocol.frames import (
-    COMMITTED_PRESENCE,
-    EARLY_DELETE,
-    EARLY_PUT,
-    PRESENCE_ABSENT,
-    PRESENCE_PRESENT,
-    PRESENCE_UNKNOWN,
-)
+from cairn.protocol.frames import PRESENCE_ABSENT, PRESENCE_PRESENT, PRESENCE_UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,9 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PRESENCES = (PRESENCE_UNKNOWN, PRESENCE_PRESENT, PRESENCE_ABSENT)
-_EARLY_OPS = {EARLY_PUT: OP_PUT, EARLY_DELETE: OP_DELETE}
-_AFTER_EARLY = {OP_PUT: PRESENCE_PRESENT, OP_DELETE: PRESENCE_ABSENT}
-_VALID = frozenset(presence + early for presence in _PRESENCES for early in (0, *_EARLY_OPS))
 _CF_BYTES = 2
 # Up to here, bytes are counted faster than numpy's functions are called.
 _SMALL_ROWS = 4096
@@ -57,29 +44,29 @@ class Tally:
         return Tally(Counter(self._counts) + Counter(others._counts))
 
     @property
+    def row_count(self) -> int:
+        """All rows."""
+        return sum(self._counts.values())
+
+    @property
     def expected_rows(self) -> int:
         """The rows, except deletes of absent keys, and except those of families with a drop.
-
-        A row takes the place of the early one of its key: if that counted, it is subtracted.
 
         Spec: docs/protocol.md#what-a-commit-rests-on.
         """
         dropped = {cf for cf, op, _ in self._counts if op == OP_DROP_CF}
-        expected = 0
-        for (cf, op, presence), rows in self._counts.items():
-            if op == OP_DROP_CF:
-                expected += rows
-            elif cf not in dropped:
-                early_op = _early_op(presence)
-                is_replaced = early_op is not None and _is_counted(early_op, presence)
-                expected += rows * (_is_counted(op, presence) - is_replaced)
-        return expected
+        return sum(
+            rows
+            for (cf, op, presence), rows in self._counts.items()
+            if op == OP_DROP_CF
+            or (cf not in dropped and (op != OP_DELETE or presence != PRESENCE_ABSENT))
+        )
 
     @property
     def has_unknown(self) -> bool:
         """Whether the presence of a key is unknown; a drop has none."""
         return any(
-            presence & COMMITTED_PRESENCE == PRESENCE_UNKNOWN and op != OP_DROP_CF
+            presence == PRESENCE_UNKNOWN and op != OP_DROP_CF
             for _, op, presence in self._counts
         )
 
@@ -91,7 +78,7 @@ class Tally:
     @property
     def has_valid_presences(self) -> bool:
         """Whether each presence is one that the protocol has."""
-        return all(presence in _VALID for _, _, presence in self._counts)
+        return all(presence in _PRESENCES for _, _, presence in self._counts)
 
     def families_with(self, wanted: int) -> set[int]:
         """Return the ids of the families that have rows with this op."""
@@ -100,28 +87,15 @@ class Tally:
     def changes(self) -> dict[int, int]:
         """Return how the number of keys changes, by family.
 
-        REQUIRES: a key that occurs twice has the state that its former row has left; every presence
-        is known.
+        REQUIRES: no key occurs twice; every presence is known.
         """
         changes: Counter[int] = Counter()
         for (cf, op, presence), rows in self._counts.items():
-            early_op = _early_op(presence)
-            before = presence if early_op is None else _AFTER_EARLY[early_op]
-            if before == PRESENCE_ABSENT and op in (OP_PUT, OP_APPEND):
+            if presence == PRESENCE_ABSENT and op in (OP_PUT, OP_APPEND):
                 changes[cf] += rows
-            elif before == PRESENCE_PRESENT and op == OP_DELETE:
+            elif presence == PRESENCE_PRESENT and op == OP_DELETE:
                 changes[cf] -= rows
         return changes
-
-
-def _early_op(presence: int) -> int | None:
-    """Return the op of the last early row of the key; ``None`` if there is none."""
-    return _EARLY_OPS.get(presence & ~COMMITTED_PRESENCE)
-
-
-def _is_counted(op: int, presence: int) -> bool:
-    """Whether a row counts among the expected ones: all but deletes of absent keys do."""
-    return op != OP_DELETE or presence & COMMITTED_PRESENCE != PRESENCE_ABSENT
 
 
 def tally(rows: pa.RecordBatch) -> Tally:

@@ -1,4 +1,4 @@
-"""Writes as Arrow data: of a session, coalesced to one op per key, and of a changelog, reduced.
+"""Writes as Arrow data: of a session, coalesced to one op per key.
 
 Layer: store.
 Spec: docs/protocol.md#data-channel (WRITES), docs/checkpoint-format.md#changelog.
@@ -18,12 +18,7 @@ import pyarrow.compute
 from cairn.errors import BatchTooLargeError, ProtocolError
 from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
-from cairn.protocol.frames import (
-    COMMITTED_PRESENCE,
-    PRESENCE_ABSENT,
-    PRESENCE_UNKNOWN,
-    WRITES_SCHEMA,
-)
+from cairn.protocol.frames import PRESENCE_ABSENT, PRESENCE_UNKNOWN, WRITES_SCHEMA
 from cairn.store.rows.sorting import KeyOrder, key_order, take
 from cairn.store.rows.tally import tally
 
@@ -87,24 +82,8 @@ def newest(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return take(batches, is_last if sorting.order is None else sorting.order[is_last])
 
 
-def reduced(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return the rows of a changelog that count, the last one of each key, in their order.
-
-    Args:
-        batches: have ``CHANGELOG_SCHEMA``; may have no rows.
-    """
-    whole = [batch for batch in batches if batch.num_rows]
-    if not whole:
-        return []
-    sorting = key_order(one_batch([batch.select(["cf", "key"]) for batch in whole]))
-    if not sorting.repeats.any():
-        return whole
-    is_last = np.flatnonzero(sorting.is_last())
-    return [take(whole, is_last if sorting.order is None else np.sort(sorting.order[is_last]))]
-
-
 def one_per_key(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the writes of a commit as ``coalesce``, with the presences of committed keys alone.
+    """Return the writes of a commit as ``coalesce``.
 
     Args:
         batches: as for ``coalesce``. This call empties the list, so that the sort needs one copy
@@ -112,11 +91,7 @@ def one_per_key(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """
     rows = one_batch(batches)
     batches.clear()
-    rows = coalesce([rows])
-    columns = rows.columns
-    presence = columns[4].to_numpy() & np.uint8(COMMITTED_PRESENCE)
-    columns[4] = pa.array(presence)
-    return pa.record_batch(columns, schema=WRITES_SCHEMA)
+    return coalesce([rows])
 
 
 def check_lists(batches: Sequence[pa.RecordBatch], families: Iterable[int]) -> None:
@@ -272,23 +247,22 @@ def _is_unknown(rows: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def counts_after(
-    counts: Mapping[int, int], parts: Iterable[Tally], families: Sequence[int]
+    counts: Mapping[int, int], written: Tally, families: Sequence[int]
 ) -> dict[int, int]:
     """Return the keys per family after these writes.
 
     Args:
         counts: the keys per family before the writes.
-        parts: those of the writes, as ``Tally.changes`` requires.
+        written: that of the writes, as ``Tally.changes`` requires.
         families: the ids that exist after the writes; others are left out.
 
     Raises:
         ProtocolError: a family has fewer keys than were deleted as present.
     """
     after = {cf: counts.get(cf, 0) for cf in families}
-    for part in parts:
-        for cf, change in part.changes().items():
-            if cf in after:
-                after[cf] += change
+    for cf, change in written.changes().items():
+        if cf in after:
+            after[cf] += change
     lowest = min(after, key=after.__getitem__, default=None)
     if lowest is not None and after[lowest] < 0:
         # No reader takes such a count: the version would be durable and could not be loaded.

@@ -24,8 +24,8 @@ from cairn.protocol.frames import PRESENCE_ABSENT, PRESENCE_PRESENT
 from cairn.store.local.local_state import nothing_loaded
 from cairn.store.rows import writes
 from cairn.store.state.version import StoreVersion
-from cairn.store.write import early, expected
-from cairn.store.write.early import WrittenRows
+from cairn.store.write import expected
+from cairn.store.write.written import WrittenRows, gather
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,39 +45,36 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
     base = state.chain.rebased(_base_of(state, request))
     began = clock.monotonic_ns()
     timeout_s = checkpoint.conf.frame_timeout_ms / 1000
-    early_frames = session.complete_early(request.early_frames, request.early_rows, timeout_s)
     batches = session.complete(request.frames, request.rows, timeout_s)
     arrived = clock.monotonic_ns()
-    expected.check_rows(request, session.tally, early_frames)
+    expected.check_rows(request, session.tally)
     # This frees memory early; a commit that fails ends the session anyway.
     session.forget_frames()
     if sum(batch.get_total_buffer_size() for batch in batches) > _LARGE_COMMIT_BYTES:
         state.resources.release_memory_if_high()
-    parts = early.gather(
-        early_frames, batches, state.resources.in_background, are_distinct=request.are_distinct
-    )
-    expected.check_digest(request, parts)
+    written = gather(batches, session.tally, are_distinct=request.are_distinct)
+    expected.check_digest(request, written.batches)
     if not request.track_counts:
         counts: dict[int, int] = {}
-    elif not parts:
+    elif not written.batches:
         counts = _kept_counts(base, request)
     else:
-        parts, counts = _counted(state, base, parts, request, session.found)
-    changes = [part.delta for part in parts]
+        written, counts = _counted(state, base, written, request, session.found)
+    delta = written.delta()
     encoded = stored = clock.monotonic_ns()
     changelog_bytes = 0
-    if not changes and _is_empty(state, base, request, counts):
+    if not delta and _is_empty(state, base, request, counts):
         version = replace(base, version=request.version)
     else:
         header = _header(state, base, request, counts)
-        data = changelog.encode(header, [part.encoded() for part in parts])
+        data = changelog.encode(header, written.changes())
         encoded = clock.monotonic_ns()
         checkpoint.commit(header, data)
         stored = clock.monotonic_ns()
         changelog_bytes = len(data)
-        del data  # before the deltas are copied to be sorted
+        del data  # before the delta is copied to be sorted
         version = StoreVersion.of_header(header)
-    state.advance(version, changes, may_begin_lists=not request.track_counts)
+    state.advance(version, delta, may_begin_lists=not request.track_counts)
     state.metrics.add("commits_count")
     state.metrics.add("changelog_bytes", changelog_bytes)
     answer = CommitAnswer(
@@ -150,15 +147,14 @@ def _header(
 def _counted(
     state: StoreState,
     base: StoreVersion,
-    parts: list[WrittenRows],
+    written: WrittenRows,
     request: CommitRequest,
     found: FoundKeys,
-) -> tuple[list[WrittenRows], dict[int, int]]:
+) -> tuple[WrittenRows, dict[int, int]]:
     """Return the rows with every presence known, and the keys per family after them."""
     run_stepwise, local = state.resources.event_loop.run_stepwise, state.local
-    # Several parts have no unknown presence.
-    if len(parts) == 1 and parts[0].tally.has_unknown:
-        rows = parts[0].rows
+    if written.tally.has_unknown:
+        (rows,) = written.batches  # such writes are gathered in one batch
         rows = writes.with_presences(rows, found.presences(writes.unknown_keys(rows)))
         keys_by_family = writes.unknown_keys(rows)
         if keys_by_family:
@@ -166,7 +162,7 @@ def _counted(
             present = run_stepwise(local.find_present(base.version, keys_by_family))
             presences = np.where(present, PRESENCE_PRESENT, PRESENCE_ABSENT).astype(np.uint8)
             rows = writes.with_presences(rows, presences)
-        parts = [WrittenRows(rows)]
+        written = WrittenRows.of(rows)
     counts = dict(base.counts)
     known_before = {family.id for family in base.families}
     ids = [family.id for family in request.column_families]
@@ -174,7 +170,7 @@ def _counted(
         if cf in known_before and cf not in counts:
             # Earlier commits did not count the keys: count them once.
             counts[cf] = run_stepwise(local.count_keys(base.version, cf))
-    return parts, writes.counts_after(counts, [part.tally for part in parts], ids)
+    return written, writes.counts_after(counts, written.tally, ids)
 
 
 def _kept_counts(base: StoreVersion, request: CommitRequest) -> dict[int, int]:

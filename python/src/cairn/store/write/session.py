@@ -19,7 +19,6 @@ from cairn.store.rows.found_keys import FoundKeys
 from cairn.store.rows.runs import Runs
 from cairn.store.rows.tally import Tally
 from cairn.store.rows.writes import check_writes
-from cairn.store.write.early import EarlyFrames
 from cairn.store.write.spill import RunFiles
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from cairn.store.write.early import WrittenRows
 
     Callback = Callable[[], None]
 
@@ -71,7 +69,6 @@ class StoreSession:
         self._arrival = threading.Condition()
         self._frames: dict[int, pa.RecordBatch] = {}  # not yet in a run
         self._frame_bytes = 0
-        self._early = EarlyFrames()
         self._in_order = 0  # all sequences up to here have arrived
         self._in_runs = 0  # all sequences up to here are in a run
         self._row_count = 0
@@ -112,31 +109,12 @@ class StoreSession:
             self._arrival.notify_all()
         self._start_job_if_needed()
 
-    def add_early_frame(self, sequence: int, rows: pa.RecordBatch) -> None:
-        """Take an early frame, and encode it in the background. On the event loop.
-
-        Args:
-            sequence: the frame's number among the early frames of its session, from 1, in order.
-            rows: have ``WRITES_SCHEMA``; kept, not copied.
-        """
-        with self._arrival:
-            if self._failure is not None:
-                return  # the commit reports it
-            try:
-                frame = self._early.add(sequence, rows, check_writes(rows))
-            except ProtocolError as failure:
-                self.fail(failure)
-                return
-            self._arrival.notify_all()
-        self._threads.in_background(frame.encode_ahead)
-
     def fail(self, failure: CairnError) -> None:
         """Drop all writes: the commit fails with ``failure``, or an earlier one. Any thread."""
         with self._arrival:
             self._failure = self._failure or failure
             self._frames.clear()
             self._frame_bytes = 0
-            self._early.drop()
             self._spill = Runs()
             self._notify()
             self._arrival.notify_all()
@@ -233,7 +211,7 @@ class StoreSession:
 
     @property
     def is_unread(self) -> bool:
-        """Whether reads find the same as without this session: it sent early frames at most."""
+        """Whether reads find the same as without this session: it has sent no write."""
         return self._failure is None and not self._in_runs and not self._frames
 
     @property
@@ -295,30 +273,9 @@ class StoreSession:
             in_memory = range(self._in_runs + 1, frame_count + 1)
             return [*spill.batches(), *(self._frames[sequence] for sequence in in_memory)]
 
-    def complete_early(
-        self, frame_count: int, row_count: int, timeout_s: float
-    ) -> list[WrittenRows]:
-        """Wait until ``frame_count`` early frames have arrived, and return them.
-
-        Args:
-            frame_count: 0: none that has arrived counts.
-            row_count: rows of the frames.
-            timeout_s: for the wait.
-
-        Raises:
-            as ``complete``.
-        """
-        with self._arrival:
-            self._arrival.wait_for(
-                lambda: self._failure or self._early.has_arrived(frame_count), timeout_s
-            )
-            if self._failure is not None:
-                raise self._failure
-            return self._early.complete(frame_count, row_count)
-
     @property
     def tally(self) -> Tally:
-        """That of the frames that have arrived, without early ones."""
+        """That of the frames that have arrived."""
         with self._arrival:
             return self._tally
 

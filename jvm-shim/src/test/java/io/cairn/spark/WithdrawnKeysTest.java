@@ -25,7 +25,6 @@ class WithdrawnKeysTest {
   @BeforeEach
   void open() throws IOException {
     fixture = new StoreFixture();
-    // So much that the session sends early frames before it spills.
     fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "4m");
     provider = fixture.provider();
   }

@@ -6,7 +6,7 @@ import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayDeque;
 import java.util.function.Consumer;
 
-/** Sends writes to the engine in blocks; one writer per spill, commit or early frame. */
+/** Sends writes to the engine in blocks; one writer per spill or commit. */
 final class BlockWriter {
   private static final int MAX_SPARE_BLOCKS = 4;
   private static final ArrayDeque<WriteBlock> SPARE_BLOCKS = new ArrayDeque<>();
@@ -29,18 +29,10 @@ final class BlockWriter {
     add(WriteBlock.DROP_CF, WriteBlock.UNKNOWN, family);
   }
 
-  /**
-   * Sends one write of a family. {@code all}: also a delete of a key that is not committed, and
-   * that was not sent early.
-   */
+  /** Sends one write of a family. {@code all}: also a delete of a key that is not committed. */
   void add(int family, byte[] slab, long at, boolean all) {
     byte op = Entry.state(slab, at);
     byte presence = Entry.presence(slab, at);
-    if (Entry.has(slab, at, Entry.EARLY_PUT)) {
-      presence += WriteBlock.EARLY_PUT;
-    } else if (Entry.has(slab, at, Entry.EARLY_DELETE)) {
-      presence += WriteBlock.EARLY_DELETE;
-    }
     if (op != WriteBlock.DELETE) {
       Entry.value(slab, at, value);
     } else if (all || presence != WriteBlock.MISSING) {

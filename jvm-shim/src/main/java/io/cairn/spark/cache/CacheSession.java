@@ -324,7 +324,7 @@ public final class CacheSession {
     return buffer.spillCount() > 0;
   }
 
-  /** Whether the writes that the engine receives, besides early ones, may have a key twice. */
+  /** Whether the writes that the engine receives may have a key twice. */
   public boolean mayRepeatKeys() {
     buffer.addLatest();
     return hasSpilled();

@@ -50,7 +50,6 @@ final class CommittedCache {
 
   private final Refill refill;
   final RefillPolicy refillPolicy;
-  final EarlyPolicy earlyPolicy = new EarlyPolicy();
 
   /** The engine as the open session reads it; null without session. */
   private EngineSource source;

@@ -34,7 +34,6 @@ final class WriteBuffer {
   private final CommittedCache committed;
   private final MemoryAccount account;
   private final EngineSource source;
-  private final EarlyWrites early;
 
   /**
    * Of the last two reads: an operator that looks one row ahead writes a key after the next read.
@@ -78,7 +77,7 @@ final class WriteBuffer {
   final List<Runnable> beforeSpill = new ArrayList<>();
 
   /** The writes of one family. */
-  static final class Writes extends EarlyWrites.Marked {
+  static final class Writes extends EntryMap {
     /** Each scan that opens increments it: entries with a lower epoch existed before the scan. */
     private int epoch;
 
@@ -106,7 +105,6 @@ final class WriteBuffer {
     this.committed = committed;
     this.account = committed.account;
     this.source = source;
-    this.early = new EarlyWrites(committed.earlyPolicy, source);
   }
 
   /** Begins a call that is not a put or a removal: {@link #families} have all writes then. */
@@ -265,14 +263,12 @@ final class WriteBuffer {
   void put(CachedFamily family, ByteSpan key, ByteSpan value, boolean isVersioned) {
     checkSize(key.length + (long) value.length + (isVersioned ? 1 : 0));
     if (recall(family, key) || !collect(family, key, value, isVersioned)) {
-      sendEarlyIfDue();
       addPut(family, key, value, isVersioned);
     }
   }
 
   void remove(CachedFamily family, ByteSpan key) {
     if (recall(family, key) || !collect(family, key, null, false)) {
-      sendEarlyIfDue();
       addRemove(family, key);
     }
   }
@@ -300,7 +296,6 @@ final class WriteBuffer {
     if (count == 0) {
       return;
     }
-    sendEarlyIfDue();
     CachedFamily family = latest.family();
     latest.touch(writes(family.id));
     latest.clear();
@@ -340,7 +335,6 @@ final class WriteBuffer {
     long at = Slabs.at(address);
     if (found != 0) {
       writes.absentDeletes -= isAbsentDelete(before, slab, at) ? 1 : 0;
-      early.noteChange(writes, found, before, address);
     }
     long to = Entry.valueAt(slab, at);
     if (isVersioned) {
@@ -396,15 +390,6 @@ final class WriteBuffer {
     return true;
   }
 
-  private void sendEarlyIfDue() {
-    if (early.isDue()) {
-      // As for a spill: part of a frame may be in the channel.
-      isInconsistent = true;
-      early.send(families, committed.families);
-      isInconsistent = false;
-    }
-  }
-
   /** Adds or replaces the write of the key of {@link #last}, if the removal has an effect. */
   private void addRemove(CachedFamily family, ByteSpan key) {
     int address = last.address;
@@ -423,9 +408,6 @@ final class WriteBuffer {
     byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
     byte before = stateOf(family, found);
-    if (found != 0) {
-      early.noteChange(writes, found, before, address);
-    }
     Entry.setState(slab, at, WriteBlock.DELETE);
     if (before != WriteBlock.DELETE) {
       writes.absentDeletes += isAbsentDelete(WriteBlock.DELETE, slab, at) ? 1 : 0;
@@ -486,7 +468,6 @@ final class WriteBuffer {
     long at = Slabs.at(address);
     Entry.setEpoch(slab, at, writes.epoch);
     Entry.setPresence(slab, at, presence);
-    early.countInsert();
     last.address = address;
     return address;
   }
@@ -540,7 +521,6 @@ final class WriteBuffer {
     // Before the first block is sent: a session whose spill failed half-way must not be repeated.
     spillCount++;
     isInconsistent = true;
-    early.forget(families);
     send(new BlockWriter(block -> source.write(block, true)));
     forgetReads();
     for (int i = 0; i < families.length; i++) {
@@ -587,17 +567,16 @@ final class WriteBuffer {
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         boolean all = committed.families.get(i).hasSpilledWrites;
-        EarlyWrites.addNew(writer, i, families[i], all, false);
+        for (EntryCursor entries = families[i].cursor(false); entries.next(); ) {
+          writer.add(i, entries.slab, entries.at, all);
+        }
       }
     }
     writer.flush();
   }
 
-  /** Sends the drops of families, and all writes that the engine does not have, or otherwise. */
+  /** Sends the drops of families, and all writes since the last spill. */
   void send(List<Integer> droppedFamilies) {
-    if (!early.areKept()) {
-      early.forget(families);
-    }
     BlockWriter writer = new BlockWriter(block -> source.write(block, false));
     droppedFamilies.forEach(writer::dropFamily);
     send(writer);

@@ -68,8 +68,6 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private long requestNumber = FIRST_REQUEST;
   private long framesSent;
   private long rowsSent;
-  private long earlyFramesSent;
-  private long earlyRowsSent;
 
   /** Whether the worker has frames of this session, also void ones. */
   private boolean hasSent;
@@ -250,42 +248,6 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     replayBuffer.add(frame, block.count());
   }
 
-  @Override
-  public boolean writeEarly(WriteBlock block) {
-    requireUsable();
-    try {
-      if (!instance.isOpen()) {
-        forgetEarly();
-        return false;
-      }
-      Frames.writes(writer, block);
-      writer.finish(FrameKind.EARLY, session, earlyFramesSent + 1, 0);
-      channel().send(writer.frame());
-      hasSent = true;
-      earlyFramesSent++;
-      earlyRowsSent += block.count();
-      return true;
-    } catch (CairnException e) {
-      try {
-        recover(e);
-      } catch (CairnException again) {
-        throw noted(again, version + 1);
-      }
-      return false;
-    }
-  }
-
-  @Override
-  public long earlyRows() {
-    return earlyRowsSent;
-  }
-
-  @Override
-  public void forgetEarly() {
-    earlyFramesSent = 0;
-    earlyRowsSent = 0;
-  }
-
   private FrameBytes built(WriteBlock block) {
     Frames.writes(writer, block);
     writer.finish(FrameKind.WRITES, session, framesSent + 1, 0);
@@ -312,8 +274,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private CommitReply commitOnce(
       CommitRequest request, Runnable sendWrites, Runnable whileWaiting) {
     sendWrites.run();
-    CommitRequest.Sent sent =
-        new CommitRequest.Sent(framesSent, rowsSent, earlyFramesSent, earlyRowsSent);
+    CommitRequest.Sent sent = new CommitRequest.Sent(framesSent, rowsSent);
     long number = ++requestNumber;
     byte[] frame = Frames.commit(session, number, request, sent);
     DataChannel open = channel();
@@ -385,7 +346,6 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     Loaded loaded = reload.get();
     session = loaded.session;
     appliedThrough = loaded.appliedThrough;
-    forgetEarly();
     framesSent = replayBuffer.frameCount();
     rowsSent = replayBuffer.rowCount();
     if (framesSent > 0) {

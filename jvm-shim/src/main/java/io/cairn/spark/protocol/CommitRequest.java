@@ -11,7 +11,7 @@ public final class CommitRequest {
   private final StringBuilder text = new StringBuilder(1024).append('{');
 
   /** What a session has sent. */
-  public record Sent(long frames, long rows, long earlyFrames, long earlyRows) {}
+  public record Sent(long frames, long rows) {}
 
   /** Adds a number. */
   public CommitRequest put(String name, long value) {
@@ -53,17 +53,7 @@ public final class CommitRequest {
 
   /** The whole COMMIT frame. Does not change this request: it may be sent again. */
   byte[] frame(long session, long sequence, Sent sent) {
-    String json =
-        text
-            + ",\"frames\":"
-            + sent.frames
-            + ",\"rows\":"
-            + sent.rows
-            + ",\"early_frames\":"
-            + sent.earlyFrames
-            + ",\"early_rows\":"
-            + sent.earlyRows
-            + '}';
+    String json = text + ",\"frames\":" + sent.frames + ",\"rows\":" + sent.rows + '}';
     byte[] payload = json.getBytes(StandardCharsets.UTF_8);
     byte[] frame = new byte[FrameHeader.BYTES + payload.length];
     new FrameHeader(FrameKind.COMMIT, 0, session, sequence, 0, 0, payload.length).write(frame, 0);

@@ -50,21 +50,6 @@ public interface EngineSource {
    */
   void write(WriteBlock block, boolean isSpill);
 
-  /**
-   * Sends writes of the session that the cache keeps: the engine prepares them for the commit, but
-   * no read finds them. All of them together are at most {@link WriteBlock#MAX_EARLY_BYTES}, PUT
-   * and DELETE only. Of several writes of a key, early or not, the last one counts.
-   *
-   * @return false: the engine has lost its state, and has none of the session's early writes
-   */
-  boolean writeEarly(WriteBlock block);
-
-  /** Forgets all early writes: the commit will count none. */
-  void forgetEarly();
-
-  /** Number of early writes that count. After the engine has lost its state, there are none. */
-  long earlyRows();
-
   /** The error for a row (key and value) over {@link WriteBlock#MAX_ROW_BYTES}. */
   RuntimeException rowTooLarge(long bytes);
 

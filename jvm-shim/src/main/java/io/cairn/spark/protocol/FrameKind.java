@@ -8,7 +8,6 @@ public final class FrameKind {
   public static final int SCAN = 0x04;
   public static final int CHANGES = 0x05;
   public static final int LOOKUP = 0x06;
-  public static final int EARLY = 0x07;
   public static final int COMMIT = 0x08;
   public static final int RANGES = 0x09;
   public static final int SERVE_FILES = 0x0A;
@@ -25,7 +24,7 @@ public final class FrameKind {
 
   public static final int ERROR = 0xFF;
 
-  /** A reply has the kind of its request with this bit set. WRITES and EARLY have no reply. */
+  /** A reply has the kind of its request with this bit set. WRITES has no reply. */
   public static final int REPLY = 0x80;
 
   /** Flag of a reply, or of FILE_DATA: more follows after it. */

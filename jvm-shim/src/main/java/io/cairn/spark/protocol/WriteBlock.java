@@ -16,9 +16,6 @@ public final class WriteBlock {
   /** Bound of a key with its value: a payload, minus 64 KiB for metadata and other columns. */
   public static final int MAX_ROW_BYTES = FrameHeader.MAX_PAYLOAD_BYTES - (64 << 10);
 
-  /** Bound of the early frames of a session. */
-  public static final long MAX_EARLY_BYTES = 16 << 20;
-
   /** Operations, as in the changelog. DO NOT RENUMBER. */
   public static final byte PUT = 1;
 
@@ -31,12 +28,6 @@ public final class WriteBlock {
 
   public static final byte PRESENT = 1;
   public static final byte MISSING = 2;
-
-  /** Added to the presence if the last early row of the key is a put. */
-  public static final byte EARLY_PUT = 4;
-
-  /** Added to the presence if the last early row of the key is a delete. */
-  public static final byte EARLY_DELETE = 8;
 
   private static final int PADDING = 8;
 

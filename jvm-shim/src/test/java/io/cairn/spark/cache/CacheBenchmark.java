@@ -214,7 +214,6 @@ public final class CacheBenchmark {
   /** Makes frames of writes, which it drops, and refuses requests. */
   private static final class SilentEngine implements EngineSource {
     private final BatchWriter frames = new BatchWriter();
-    private long earlyRows;
 
     @Override
     public RowPage get(int family, byte[][] keys, int count, long requireApplied) {
@@ -251,21 +250,6 @@ public final class CacheBenchmark {
     public void write(WriteBlock block, boolean isSpill) {
       Frames.writes(frames, block);
       frames.finish(FrameKind.WRITES, 1, 1, 0);
-    }
-
-    @Override
-    public boolean writeEarly(WriteBlock block) {
-      write(block, false);
-      earlyRows += block.count();
-      return true;
-    }
-
-    @Override
-    public void forgetEarly() {}
-
-    @Override
-    public long earlyRows() {
-      return earlyRows;
     }
 
     @Override

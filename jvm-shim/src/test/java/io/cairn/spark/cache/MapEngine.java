@@ -38,15 +38,12 @@ final class MapEngine implements EngineSource {
     }
   }
 
-  /** A row that was received. {@code earlyOp}: of the early row of its key; null: there is none. */
-  private record Row(Name name, byte op, byte presence, Byte earlyOp) {}
+  /** A row that was received. */
+  private record Row(Name name, byte op, byte presence) {}
 
   private final Random random;
   private final List<Map<Integer, TreeMap<byte[], byte[]>>> versions = new ArrayList<>();
   private Map<Integer, TreeMap<byte[], Write>> writes = new HashMap<>();
-  private Map<Integer, TreeMap<byte[], Write>> early = new HashMap<>();
-  private final Map<Name, Byte> earlyOps = new HashMap<>();
-  private final List<Row> earlyReceived = new ArrayList<>();
   private final List<Row> received = new ArrayList<>();
   private boolean hasDropped;
   private boolean hasSpilled;
@@ -67,17 +64,8 @@ final class MapEngine implements EngineSource {
   /** Writes of which the cache did not know whether their keys are committed. */
   long unknownPresences;
 
-  long earlyRows;
-  long earlyRowsEver;
-
   /** Families whose keys were counted at a commit as the worker counts them. */
   long countedFamilies;
-
-  /** Rows of keys of which an early frame has a row. */
-  long repeatedEver;
-
-  /** Sometimes the worker is lost while it receives early writes. */
-  boolean losesEarlyWrites;
 
   /** Maximum number of keys per reply, as if values were large. */
   int mostKeys = Integer.MAX_VALUE;
@@ -125,7 +113,6 @@ final class MapEngine implements EngineSource {
     received.clear();
     hasDropped = false;
     hasSpilled = false;
-    forgetEarly();
     if (random.nextInt(4) == 0) {
       applied = Math.max(applied, version - random.nextInt(3));
     }
@@ -133,37 +120,24 @@ final class MapEngine implements EngineSource {
 
   /** The rows that were received, each key once, except deletes of absent keys. */
   long rowsOfCommit() {
-    List<Row> rows = new ArrayList<>(earlyReceived);
-    rows.addAll(received);
     Set<Integer> dropped = new HashSet<>();
-    rows.stream()
+    received.stream()
         .filter(row -> row.op == WriteBlock.DROP_CF)
         .forEach(row -> dropped.add(row.name.family));
     long count = dropped.size();
-    for (Row row : rows) {
-      if (!dropped.contains(row.name.family)) {
-        count += isCounted(row.op, row.presence) ? 1 : 0;
-        count -= row.earlyOp != null && isCounted(row.earlyOp, row.presence) ? 1 : 0;
-      }
+    for (Row row : received) {
+      boolean isCounted = row.op != WriteBlock.DELETE || row.presence != WriteBlock.MISSING;
+      count += isCounted && !dropped.contains(row.name.family) ? 1 : 0;
     }
     return count;
-  }
-
-  private static boolean isCounted(byte op, byte presence) {
-    return op != WriteBlock.DELETE || presence != WriteBlock.MISSING;
   }
 
   /** How the rows that were received change the number of keys, as the worker computes it. */
   private long keysChanged(int family) {
     long change = 0;
-    List<Row> rows = new ArrayList<>(earlyReceived);
-    rows.addAll(received);
-    for (Row row : rows) {
+    for (Row row : received) {
       if (row.name.family == family) {
-        boolean before =
-            row.earlyOp == null
-                ? row.presence == WriteBlock.PRESENT
-                : row.earlyOp == WriteBlock.PUT;
+        boolean before = row.presence == WriteBlock.PRESENT;
         boolean after = row.op != WriteBlock.DELETE;
         change += (after ? 1 : 0) - (before ? 1 : 0);
       }
@@ -172,8 +146,7 @@ final class MapEngine implements EngineSource {
   }
 
   private boolean knowsAllPresences() {
-    return earlyReceived.stream().allMatch(row -> row.presence != WriteBlock.UNKNOWN)
-        && received.stream().allMatch(row -> row.presence != WriteBlock.UNKNOWN);
+    return received.stream().allMatch(row -> row.presence != WriteBlock.UNKNOWN);
   }
 
   /** Commits the writes as the next version. */
@@ -184,7 +157,6 @@ final class MapEngine implements EngineSource {
     }
     Map<Integer, TreeMap<byte[], byte[]>> next = new HashMap<>();
     versions.get((int) base).forEach((family, rows) -> next.put(family, new TreeMap<>(rows)));
-    applyTo(next, early);
     applyTo(next, writes);
     versions.add(next);
     if (!hasDropped && !hasSpilled && knowsAllPresences()) {
@@ -205,54 +177,10 @@ final class MapEngine implements EngineSource {
         });
   }
 
-  @Override
-  public void forgetEarly() {
-    early = new HashMap<>();
-    earlyOps.clear();
-    earlyReceived.clear();
-    earlyRows = 0;
-  }
-
-  @Override
-  public boolean writeEarly(WriteBlock block) {
-    if (failsWrites) {
-      throw new IllegalStateException("worker lost");
-    }
-    if (losesEarlyWrites && random.nextInt(8) == 0) {
-      forgetEarly();
-      return false;
-    }
-    Map<Name, Byte> ops = new HashMap<>();
-    for (int i = 0; i < block.count(); i++) {
-      assertTrue(block.op(i) == WriteBlock.PUT || block.op(i) == WriteBlock.DELETE, "op");
-      Row row = row(block, i);
-      early
-          .computeIfAbsent(block.family(i), f -> new TreeMap<>(UNSIGNED))
-          .put(block.key(i), new Write(block.op(i), block.value(i)));
-      assertNull(ops.put(row.name, row.op), "a key that is twice in an early frame");
-      earlyReceived.add(row);
-    }
-    earlyOps.putAll(ops);
-    earlyRows += block.count();
-    earlyRowsEver += block.count();
-    return true;
-  }
-
-  @Override
-  public long earlyRows() {
-    return earlyRows;
-  }
-
-  /** Reads a row; checks what it says of its key, committed and sent early. */
+  /** Reads a row; checks what it says of its committed key. */
   private Row row(WriteBlock block, int row) {
     Name name = new Name(block, row);
-    Byte earlyOp = earlyOps.get(name);
-    int mark = 0;
-    if (earlyOp != null) {
-      mark = earlyOp == WriteBlock.PUT ? WriteBlock.EARLY_PUT : WriteBlock.EARLY_DELETE;
-      repeatedEver++;
-    }
-    byte presence = (byte) (block.presence(row) - mark);
+    byte presence = block.presence(row);
     boolean present = state(base, name.family).containsKey(block.key(row));
     if (presence == WriteBlock.UNKNOWN) {
       unknownPresences++;
@@ -260,9 +188,9 @@ final class MapEngine implements EngineSource {
       assertEquals(
           present ? WriteBlock.PRESENT : WriteBlock.MISSING,
           presence,
-          "presence of a committed key, or of an early row");
+          "presence of a committed key");
     }
-    return new Row(name, block.op(row), presence, earlyOp);
+    return new Row(name, block.op(row), presence);
   }
 
   private static byte[] apply(Write write, byte[] before) {
@@ -436,7 +364,6 @@ final class MapEngine implements EngineSource {
       throw new IllegalStateException("worker lost");
     }
     if (isSpill) {
-      assertEquals(0, earlyRows, "early writes count beside those that were spilled");
       hasSpilled = true;
     }
     blocks++;

@@ -102,7 +102,6 @@ class FrameVectorsTest {
             "hello",
             "hello_reply",
             "writes",
-            "early",
             "get",
             "get_reply",
             "scan_all",
@@ -379,19 +378,10 @@ class FrameVectorsTest {
   }
 
   private void assertBlock(WriteBlock block, BatchWriter writer) throws IOException {
-    assertBlock("writes", block, writer);
-  }
-
-  private void assertBlock(String name, WriteBlock block, BatchWriter writer) throws IOException {
-    fill(name, block);
+    fill("writes", block);
     Frames.writes(writer, block);
-    assertWritten(name, writer, WRITES);
+    assertWritten("writes", writer, WRITES);
     block.clear();
-  }
-
-  @Test
-  void earlyWritesAreWrittenWithTheEnginesMeaning() throws IOException {
-    assertBlock("early", new WriteBlock(), new BatchWriter());
   }
 
   @Test
@@ -413,10 +403,7 @@ class FrameVectorsTest {
             .put("expected_digest", arguments.get("expected_digest").asLong());
     CommitRequest.Sent sent =
         new CommitRequest.Sent(
-            arguments.get("frames").asLong(),
-            arguments.get("rows").asLong(),
-            arguments.get("early_frames").asLong(),
-            arguments.get("early_rows").asLong());
+            arguments.get("frames").asLong(), arguments.get("rows").asLong());
     byte[] written = Frames.commit(header.session(), header.sequence(), request, sent);
 
     FrameHeader found = FrameHeader.read(written, 0);
@@ -431,7 +418,7 @@ class FrameVectorsTest {
   void textsOfCommitsAreQuoted() {
     String name = "a\"b\\c\u0001\u00e9\ud83d\ude00";
     CommitRequest request = new CommitRequest().put("name", name).put("none", (String) null);
-    CommitRequest.Sent sent = new CommitRequest.Sent(1, 2, 3, 4);
+    CommitRequest.Sent sent = new CommitRequest.Sent(1, 2);
 
     byte[] written = Frames.commit(1, 2, request, sent);
 
@@ -439,7 +426,7 @@ class FrameVectorsTest {
     JsonNode found = Json.read(payload, payload.length);
     assertEquals(name, found.get("name").asText());
     assertTrue(found.get("none").isNull());
-    assertEquals(4, found.get("early_rows").asInt());
+    assertEquals(2, found.get("rows").asInt());
     assertArrayEquals(written, Frames.commit(1, 2, request, sent), "a commit may be sent again");
   }
 

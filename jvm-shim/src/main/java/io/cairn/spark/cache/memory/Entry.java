@@ -29,12 +29,6 @@ public final class Entry {
   /** Flag: requested for a coming read. */
   public static final byte AWAITED = 4;
 
-  /** Flag (write buffer): the engine received a put of it early; it was changed since. */
-  public static final byte EARLY_PUT = 8;
-
-  /** Flag (write buffer): the engine received a delete of it early; it was changed since. */
-  public static final byte EARLY_DELETE = 16;
-
   private static final int HEADER = 24;
   private static final int VALUE_LENGTH = 4;
   private static final int CAPACITY = 8;

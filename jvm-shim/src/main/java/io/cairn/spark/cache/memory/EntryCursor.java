@@ -10,7 +10,6 @@ import io.cairn.spark.bytes.Bytes;
 public final class EntryCursor {
   private final Slabs slabs;
   private final boolean frees;
-  private final int[] from;
   private int number;
   private long next;
   private long end;
@@ -20,13 +19,9 @@ public final class EntryCursor {
 
   public long at;
 
-  /**
-   * @param from by slab: bytes at its start that are left out
-   */
-  EntryCursor(Slabs slabs, boolean frees, int[] from) {
+  EntryCursor(Slabs slabs, boolean frees) {
     this.slabs = slabs;
     this.frees = frees;
-    this.from = from;
   }
 
   public boolean next() {
@@ -46,7 +41,7 @@ public final class EntryCursor {
         return false;
       }
       slab = slabs.slab(number);
-      next = Bytes.ARRAY + (number < from.length ? from[number] : 0);
+      next = Bytes.ARRAY;
       end = slab == null ? next : Bytes.ARRAY + slabs.used(number);
     }
   }

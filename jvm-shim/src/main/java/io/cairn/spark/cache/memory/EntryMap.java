@@ -178,12 +178,7 @@ public class EntryMap {
    * The entries in the order of the slabs. {@code frees}: each slab is freed after its last one.
    */
   public final EntryCursor cursor(boolean frees) {
-    return new EntryCursor(slabs, frees, new int[0]);
-  }
-
-  /** The entries behind these bytes of each slab, which {@link Slabs#usedNow} returned before. */
-  public final EntryCursor cursorFrom(int[] used) {
-    return new EntryCursor(slabs, false, used);
+    return new EntryCursor(slabs, frees);
   }
 
   /** Keeps an order from now on. REQUIRES: the map is empty, or keeps one already. */
