@@ -29,9 +29,6 @@ public final class CacheSession {
   /** Null unless assertions are enabled. */
   private final SessionMirror mirror = SessionMirror.ifAssertionsAreEnabled();
 
-  /** The committed cache has the writes, or some of them. */
-  private boolean hasFolded;
-
   private long reads;
   private long puts;
   private long removes;
@@ -206,49 +203,24 @@ public final class CacheSession {
     buffer.send(droppedFamilies);
   }
 
-  /** Whether there are so many writes that their fold should not keep a task waiting. */
-  public boolean isFoldLong() {
-    buffer.addLatest();
-    return !hasFolded && buffer.hasManyWrites();
-  }
-
-  /** Whether {@link #foldEarly} is possible: memory for a second copy of the writes is free. */
-  public boolean canFoldEarly() {
-    buffer.addLatest();
-    return !hasFolded && buffer.canFoldEarly();
-  }
-
   /**
-   * Folds the writes into the committed cache while the engine commits them, so that {@link
-   * #commit} has less to do. The writes stay, to be sent again if necessary. The version of the
-   * cache stays the former one until {@link #commit}; {@link #abort} empties the cache, because its
-   * entries belong to a version that may not exist. Does nothing if it ran before. REQUIRES: {@link
-   * #sendWrites}; nothing was spilled, because the marks of spilled families must last until the
-   * writes need not be sent again.
-   */
-  public void foldEarly(long version) {
-    checkFinished();
-    if (hasSpilled()) {
-      throw new IllegalStateException("[CAIRN_INTERNAL] an early fold after a spill");
-    }
-    if (!hasFolded) {
-      fold(version, false);
-    }
-  }
-
-  /**
-   * Folds the writes into the committed cache, unless {@link #foldEarly} did. The cache is then at
-   * this version. Ends the session. REQUIRES: {@link #sendWrites}; the version is durable.
+   * Folds the writes into the committed cache, which is then at this version, and ends the session.
+   * After an error the cache is empty and has no version. REQUIRES: {@link #sendWrites}; the version
+   * is durable.
    */
   public void commit(long version, String checkpointId) {
-    checkFinished();
+    buffer.checkOpen();
+    if (!buffer.isFinished()) {
+      throw new IllegalStateException(
+          "[CAIRN_INTERNAL] a commit before the session's writes were finished");
+    }
     try {
-      if (!hasFolded) {
-        fold(version, true);
-      }
-      families.advance(version, checkpointId);
+      buffer.endScans();
+      committed.startFold(version, checkpointId);
+      droppedFamilies.forEach(families::remove);
+      buffer.fold();
+      committed.finishFold();
     } catch (Throwable failure) {
-      // The version is durable, but the cached entries may be wrong.
       emptyAfter(failure);
       throw failure;
     } finally {
@@ -269,36 +241,15 @@ public final class CacheSession {
     }
   }
 
-  private void checkFinished() {
-    buffer.beginCall();
-    if (!buffer.isFinished()) {
-      throw new IllegalStateException(
-          "[CAIRN_INTERNAL] a commit before the session's writes were finished");
-    }
-  }
-
-  /** {@code frees}: the writes are dropped as they are folded. */
-  private void fold(long version, boolean frees) {
-    hasFolded = true;
-    buffer.endScans();
-    committed.startFold(version);
-    droppedFamilies.forEach(families::remove);
-    buffer.fold(frees);
-    committed.finishFold();
-  }
-
   /**
-   * Drops the session's writes and ends it; after {@link #foldEarly}, or an error of this call, the
-   * cache is empty and has no version. Idempotent; does nothing after commit.
+   * Drops the session's writes and ends it; after an error of this call the cache is empty and has
+   * no version. Idempotent; does nothing after commit.
    */
   public void abort() {
     if (!buffer.isOpen()) {
       return;
     }
     try {
-      if (hasFolded) {
-        families.reset(-1, null, false);
-      }
       committed.endScans();
       committed.endShadows(false);
       // No version has them; a later session may create others under their ids.

@@ -572,12 +572,9 @@ final class CommittedCache {
     }
   }
 
-  /**
-   * Begins the fold of a session's writes: from now on the entries are at its version, whose
-   * checkpoint id is not known yet.
-   */
-  void startFold(long version) {
-    families.advance(version, null);
+  /** Begins the fold of a session's writes: from now on the entries are at its version. */
+  void startFold(long version, String checkpointId) {
+    families.advance(version, checkpointId);
     noteApplied();
     endScans();
     for (CachedFamily family : families.all()) {

@@ -3,8 +3,6 @@ package io.cairn.spark.cache;
 import io.cairn.spark.cache.memory.Entry;
 import io.cairn.spark.cache.memory.EntryCursor;
 import io.cairn.spark.cache.memory.EntryMap;
-import io.cairn.spark.cache.memory.OrderIndex;
-import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.WriteBlock;
 
 /**
@@ -35,32 +33,9 @@ final class Fold {
    *
    * <p>REQUIRES: the committed cache has the version of the writes.
    */
-  void addAndFree(CachedFamily family, EntryMap writes) {
-    writes.dropOrder();
-    addAll(family, writes.cursor(true));
-  }
-
-  /** The same, but the writes stay; an ordered family's are folded in the order of their keys. */
   void add(CachedFamily family, EntryMap writes) {
-    OrderIndex order = writes.order();
-    if (order == null) {
-      addAll(family, writes.cursor(false));
-      return;
-    }
-    // Neighbours of the committed order are then found at neighbouring places.
-    int count = 0;
-    for (long place = order.first(); place != OrderIndex.END; place = order.next(place)) {
-      int address = order.address(place);
-      set(count++, writes.slab(address), Slabs.at(address));
-      if (count == GROUP) {
-        addGroup(family, count);
-        count = 0;
-      }
-    }
-    addGroup(family, count);
-  }
-
-  private void addAll(CachedFamily family, EntryCursor entries) {
+    writes.dropOrder();
+    EntryCursor entries = writes.cursor(true);
     int count;
     do {
       count = 0;

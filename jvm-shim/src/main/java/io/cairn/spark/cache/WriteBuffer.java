@@ -28,9 +28,6 @@ final class WriteBuffer {
   /** Above {@link MemoryPool#writeBytes}, a write buffer leaves one byte in so many free. */
   private static final int FREE_DIVISOR = 8;
 
-  /** Fewer writes are folded in little more time than another thread needs to start. */
-  private static final int MIN_BACKGROUND_FOLD = 2_048;
-
   private final CommittedCache committed;
   private final MemoryAccount account;
   private final EngineSource source;
@@ -62,8 +59,7 @@ final class WriteBuffer {
   private final List<Writes> retired = new ArrayList<>();
 
   private Writes[] families = new Writes[0];
-  private volatile boolean isOpen = true;
-  private volatile boolean isFinished;
+  private volatile Phase phase = Phase.WRITING;
   private boolean isInconsistent;
   private long spillCount;
 
@@ -75,6 +71,14 @@ final class WriteBuffer {
 
   /** Run before the writes so far are sent and dropped. */
   final List<Runnable> beforeSpill = new ArrayList<>();
+
+  /** It only ascends. */
+  private enum Phase {
+    WRITING,
+    /** All writes have been sent: none may follow, and another thread may fold them. */
+    FINISHED,
+    CLOSED
+  }
 
   /** The writes of one family. */
   static final class Writes extends EntryMap {
@@ -114,26 +118,27 @@ final class WriteBuffer {
   }
 
   void checkOpen() {
-    if (!isOpen) {
+    if (phase == Phase.CLOSED) {
       throw new IllegalStateException("[CAIRN_INTERNAL] the session of this version has ended");
     }
   }
 
   boolean isOpen() {
-    return isOpen;
+    return phase != Phase.CLOSED;
   }
 
   /** Whether writes may follow. If not, another thread may fold those that there are. */
   boolean takesWrites() {
-    return isOpen && !isFinished;
+    return phase == Phase.WRITING;
   }
 
   boolean isFinished() {
-    return isFinished;
+    return phase == Phase.FINISHED;
   }
 
+  /** Begins the end of the session. REQUIRES: it is open. */
   void finish() {
-    isFinished = true;
+    phase = Phase.FINISHED;
   }
 
   /**
@@ -626,45 +631,15 @@ final class WriteBuffer {
     }
   }
 
-  /** Whether the fold takes longer than another thread needs to start. */
-  boolean hasManyWrites() {
-    long count = 0;
-    for (Writes writes : families) {
-      count += writes == null ? 0 : writes.count();
-    }
-    return count >= MIN_BACKGROUND_FOLD;
-  }
-
-  /**
-   * Whether the committed cache can have the writes before the buffer drops them, without an
-   * eviction. If so, that memory is reserved. Never after a spill.
-   */
-  boolean canFoldEarly() {
-    long bytes = 0;
-    for (int i = 0; i < families.length; i++) {
-      if (families[i] != null) {
-        bytes += committed.families.get(i).bytesToInsertAll(families[i]);
-      }
-    }
-    return spillCount == 0 && account.tryReserve(bytes);
-  }
-
-  /**
-   * Folds all writes into the committed cache, which has their version. {@code frees}: each is
-   * dropped afterwards.
-   */
-  void fold(boolean frees) {
+  /** Moves all writes into the committed cache, which has their version. */
+  void fold() {
     Fold fold = new Fold(committed);
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         CachedFamily family = committed.families.get(i);
         family.lastWriteCount = families[i].count();
-        if (frees) {
-          fold.addAndFree(family, families[i]);
-          clearFamily(i);
-        } else {
-          fold.add(family, families[i]);
-        }
+        fold.add(family, families[i]);
+        clearFamily(i);
       }
     }
   }
@@ -677,7 +652,7 @@ final class WriteBuffer {
 
   /** Frees everything; the session has ended. */
   void close() {
-    isOpen = false;
+    phase = Phase.CLOSED;
     openRanges.clear();
     latest.clear();
     endScans();

@@ -265,26 +265,18 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
    *
    * @param request the payload of COMMIT without what was sent
    * @param sendWrites sends all writes that were not spilled; runs again after a recovery
-   * @param whileWaiting runs while the engine commits, also again after a recovery
    */
-  public CommitReply commit(CommitRequest request, Runnable sendWrites, Runnable whileWaiting) {
-    return attempt(version + 1, () -> commitOnce(request, sendWrites, whileWaiting));
+  public CommitReply commit(CommitRequest request, Runnable sendWrites) {
+    return attempt(version + 1, () -> commitOnce(request, sendWrites));
   }
 
-  private CommitReply commitOnce(
-      CommitRequest request, Runnable sendWrites, Runnable whileWaiting) {
+  private CommitReply commitOnce(CommitRequest request, Runnable sendWrites) {
     sendWrites.run();
     CommitRequest.Sent sent = new CommitRequest.Sent(framesSent, rowsSent);
     long number = ++requestNumber;
     byte[] frame = Frames.commit(session, number, request, sent);
     DataChannel open = channel();
     open.send(frame, 0, frame.length);
-    try {
-      whileWaiting.run();
-    } catch (RuntimeException | Error e) {
-      open.abandon();
-      throw e;
-    }
     Reply reply = reply(open, process.receiveCommit(open), FrameKind.COMMIT, number);
     return CommitReply.read(reply.header, reply.payload);
   }

@@ -269,23 +269,18 @@ public final class StoreSession {
 
   /**
    * Commits the session's writes as a version. After an error the session is aborted, unless the
-   * version is known to be durable. The fold of many writes into the cache may still run
-   * afterwards; until it ends, the store is locked.
+   * version is known to be durable. Afterwards another thread folds the writes into the cache;
+   * until it has ended, the store is locked.
    */
   public synchronized void commit() {
     whileNoRowCall(
         () -> {
           requireOpen("commit");
           long startedNs = System.nanoTime();
-          long version = baseVersion.version() + 1;
-          CommitFold fold = null;
           try {
-            fold = new CommitFold(() -> cache.foldEarly(version), cache.isFoldLong());
-            commitAndFold(fold);
+            commitReply = channel.commit(commitRequest(), this::sendWrites);
+            result = baseVersion.next(commitReply, present, maxFamilyId);
           } catch (RuntimeException | Error e) {
-            if (fold != null) {
-              fold.await();
-            }
             // The outcome is unknown.
             store.forgetVersion();
             abortAs(State.ABORTED);
@@ -300,40 +295,29 @@ public final class StoreSession {
             store.noteCommit(commitReply);
             commitMs = Math.round((System.nanoTime() - startedNs) / 1e6);
           } finally {
-            endAfter(fold);
+            endCommitted();
           }
         });
   }
 
-  /** Begins the fold beside the commit, if memory for both copies of the writes is free. */
-  private void commitAndFold(CommitFold fold) {
-    Runnable whileWaiting = cache.canFoldEarly() ? fold::begin : () -> {};
-    commitReply = channel.commit(commitRequest(), () -> sendWrites(fold), whileWaiting);
-    result = baseVersion.next(commitReply, present, maxFamilyId);
-  }
-
-  /** Sends the writes. Runs again after the loss of the worker, when the fold may have begun. */
-  private void sendWrites(CommitFold fold) {
-    fold.await();
+  /** Sends the writes. Runs again after the loss of the worker. */
+  private void sendWrites() {
     cache.sendWrites();
     counters = store.cache.publishSession();
   }
 
   /** Ends a committed session when its writes are folded. REQUIRES: no row call runs. */
-  private void endAfter(CommitFold fold) {
+  private void endCommitted() {
     state = State.COMMITTED;
     try {
       closeChannel();
     } finally {
-      fold.thenEnd(this::endFolded);
+      FoldThreads.execute(this::fold);
     }
   }
 
-  private void endFolded(Throwable error) {
+  private void fold() {
     try {
-      if (error != null) {
-        throw error;
-      }
       cache.commit(result.version(), result.checkpointId());
     } catch (Throwable failure) {
       LOG.warn(

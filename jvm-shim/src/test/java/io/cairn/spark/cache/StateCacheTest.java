@@ -24,7 +24,7 @@ import org.junit.jupiter.api.Test;
 class StateCacheTest {
   /** A task closes its iterators at its end, when another thread may fold the writes. */
   @Test
-  void aScanThatIsClosedAfterTheFoldBeganChangesNoCount() {
+  void aScanThatIsClosedAfterTheFoldChangesNoCount() {
     CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.put(PLAIN, "a", "1");
@@ -33,11 +33,8 @@ class StateCacheTest {
     RowCursor scan = f.session.scan(PLAIN);
     assertTrue(scan.next());
     f.put(PLAIN, "b", "2");
-    f.session.sendWrites();
-    f.session.foldEarly(2);
+    f.commit();
     scan.close();
-    f.engine.commit();
-    f.session.commit(2, "v2");
 
     assertEquals(0, f.cache.committed.families.get(PLAIN).openScans);
   }
@@ -83,7 +80,7 @@ class StateCacheTest {
 
   /** The next session must not read rows of a version that does not exist. */
   @Test
-  void aCommitThatFailsAfterAnEarlyFoldEmptiesTheCache() {
+  void aCommitThatFailsLeavesTheCacheAtItsVersion() {
     CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.put(PLAIN, "k", "one");
@@ -92,14 +89,9 @@ class StateCacheTest {
     f.put(PLAIN, "k", "two");
     f.put(ORDERED, "new", "two");
     f.session.sendWrites();
-    f.session.foldEarly(2);
-    assertEquals(1, f.cache.version());
     f.session.abort();
 
-    assertEquals(-1, f.cache.version());
-    assertThrows(IllegalStateException.class, f::begin);
-    assertEquals(0, f.cache.accountedBytes());
-    f.forget();
+    assertEquals(1, f.cache.version());
     f.begin();
     assertEquals("one", f.get(PLAIN, "k"));
     assertNull(f.get(ORDERED, "new"));
@@ -107,7 +99,7 @@ class StateCacheTest {
 
   /** The engine lost the writes during the commit: they are sent again as they were. */
   @Test
-  void writesAreSentAgainAfterAnEarlyFold() {
+  void writesAreSentAgainToAnotherEngine() {
     CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.put(PLAIN, "gone", "one");
@@ -118,10 +110,8 @@ class StateCacheTest {
     f.remove(PLAIN, "gone");
     f.append("list", "b");
     f.session.sendWrites();
-    f.session.foldEarly(2);
     f.engine.begin(1);
     f.session.sendWrites();
-    f.session.foldEarly(2);
     f.engine.commit();
     f.session.commit(2, "v2");
 
@@ -191,34 +181,6 @@ class StateCacheTest {
     assertEquals(2, f.engine.getRequests);
     // That of the key that was not read.
     assertEquals(1, f.engine.unknownPresences);
-  }
-
-  /** The memory of the committed copies is reserved before, so the fold evicts nothing. */
-  @Test
-  void anEarlyFoldNeedsFreeMemoryForTwoCopies() {
-    CacheFixture f = new CacheFixture(4 << 20);
-    f.begin();
-    for (int i = 0; i < 3_000; i++) {
-      f.put(PLAIN, "key" + i, "x".repeat(100));
-      f.put(ORDERED, "key" + i, "x".repeat(100));
-    }
-    assertTrue(f.session.canFoldEarly());
-    long reserved = f.cache.accountedBytes();
-    f.session.sendWrites();
-    f.session.foldEarly(1);
-    assertTrue(f.cache.accountedBytes() <= reserved, "more memory than was reserved");
-    f.engine.commit();
-    f.session.commit(1, "v1");
-    assertTrue(f.cache.accountedBytes() < reserved * 2 / 3, "the writes were not freed");
-
-    f.begin();
-    for (int i = 0; i < 12_000; i++) {
-      f.put(PLAIN, "more" + i, "x".repeat(100));
-    }
-    assertFalse(f.session.hasSpilled());
-    assertFalse(f.session.canFoldEarly());
-    f.commit();
-    assertEquals(15_000, f.entries(PLAIN));
   }
 
   @Test

@@ -1,8 +1,6 @@
 package io.cairn.spark.session;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertFalse;
-import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -25,12 +23,9 @@ import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
 import scala.Option;
 
 class CommitFoldTest {
-  /** More than are folded on the task's thread. */
   private static final long[] KEYS = LongStream.range(0, 5_000).toArray();
 
   private static final long[] SOME = {3, 4_999, 5_000};
@@ -54,13 +49,11 @@ class CommitFoldTest {
     int count = Runtime.getRuntime().availableProcessors();
     CountDownLatch areBusy = new CountDownLatch(count);
     for (int i = 0; i < count; i++) {
-      new CommitFold(
-              () -> {
-                areBusy.countDown();
-                awaitUnchecked(areFree);
-              },
-              true)
-          .begin();
+      FoldThreads.execute(
+          () -> {
+            areBusy.countDown();
+            awaitUnchecked(areFree);
+          });
     }
     assertTrue(areBusy.await(10, TimeUnit.SECONDS));
   }
@@ -118,14 +111,13 @@ class CommitFoldTest {
     assertEquals(List.of("v3@2", "v4999@2", "v5000@1"), values);
   }
 
-  /** The version is durable: neither few nor many writes may fail the task. */
-  @ParameterizedTest
-  @ValueSource(ints = {3, 5_000})
-  void aFoldThatFailsDuringTheCommitCostsALoad(int count) throws Exception {
+  /** The version is durable: the task must not fail. */
+  @Test
+  void aFoldThatFailsCostsALoad() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> first = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 1, 5_000);
     StateStore store = provider.getStore(1, first, false, false);
-    StoreFixture.put(store, 2, LongStream.range(0, count).toArray());
+    StoreFixture.put(store, 2, 0, 1, 2);
     failFold(session(store).cache);
 
     try (LogOf log = new LogOf(StoreSession.class.getName(), Level.WARN)) {
@@ -185,42 +177,5 @@ class CommitFoldTest {
     Option<String> second = store.getStateStoreCheckpointInfo().stateStoreCkptId();
     List<String> values = StoreFixture.read(fixture.provider(), 2, second, SOME);
     assertEquals(List.of("v3@2", "v4999@2", "v5000@1"), values);
-  }
-
-  @Test
-  void theEndFollowsTheFoldAndGetsItsError() {
-    List<String> order = new ArrayList<>();
-    CompletableFuture<Throwable> error = new CompletableFuture<>();
-    CommitFold fold =
-        new CommitFold(
-            () -> {
-              awaitUnchecked(areFree);
-              order.add("fold");
-              throw new IllegalStateException("no memory");
-            },
-            true);
-
-    fold.begin();
-    fold.begin();
-    fold.thenEnd(
-        failure -> {
-          order.add("end");
-          error.complete(failure);
-        });
-
-    assertFalse(error.isDone());
-    areFree.countDown();
-    assertTrue(error.join().getMessage().contains("no memory"));
-    fold.await();
-    assertEquals(List.of("fold", "end"), order);
-  }
-
-  @Test
-  void anEndWithoutFoldHasNoError() {
-    CompletableFuture<Throwable> error = new CompletableFuture<>();
-
-    new CommitFold(() -> {}, true).thenEnd(error::complete);
-
-    assertNull(error.join());
   }
 }

@@ -67,13 +67,6 @@ public class EntryMap {
     return isImpossible ? Long.MAX_VALUE : needed + indexed + ordered;
   }
 
-  /** Upper bound of the memory that the entries of another map need here, if none of them grows. */
-  public final long bytesToInsertAll(EntryMap other) {
-    long ordered = order == null ? 0 : order.bytesToAdd(other.count());
-    long inSlabs = other.slabs.bytes() + Slabs.MAX_BYTES;
-    return inSlabs + table.bytesToAdd(other.count()) + ordered;
-  }
-
   /** Memory to reserve before an entry grows. */
   public final long bytesToGrow(int keyLength, int capacity) {
     return slabs.bytesToAllocate(Entry.size(keyLength, capacity));

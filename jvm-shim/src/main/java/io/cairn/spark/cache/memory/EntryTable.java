@@ -103,17 +103,6 @@ final class EntryTable {
     return length == 0 ? 0 : length < 0 ? Long.MAX_VALUE : bytes(length);
   }
 
-  /** Upper bound of the memory that this number of new entries needs. */
-  long bytesToAdd(int more) {
-    long length = slots == null ? MIN_SLOTS : slots.length;
-    long needed = 0;
-    while (length / 4 * 3 < (long) count + more) {
-      length *= 2;
-      needed += length * 8 + OVERHEAD_BYTES;
-    }
-    return needed;
-  }
-
   private int grownLength() {
     return slots == null ? MIN_SLOTS : slots.length * 2;
   }

@@ -79,14 +79,6 @@ public final class OrderIndex {
     return count() > 1 ? CHUNK_BYTES : bytesToGrow(chunks[0].capacity());
   }
 
-  /**
-   * Upper bound of the memory that this number of new entries needs: each present chunk may be
-   * full, and a new one is at least half full.
-   */
-  long bytesToAdd(int more) {
-    return CHUNK_BYTES * (2L + Math.min(count(), more) + more / (CHUNK / 2));
-  }
-
   private static long bytesToGrow(int capacity) {
     return capacity == CHUNK ? CHUNK_BYTES : capacity * 8L;
   }

@@ -8,7 +8,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -90,44 +89,11 @@ class EntryMapTest {
     return key.toArray();
   }
 
-  /** A fold that needs more than was reserved would evict entries while it runs. */
-  @Test
-  void reservedMemoryIsEnoughForAllEntriesOfAnotherMap() {
-    int count = 400_000;
-    EntryMap written = new EntryMap(account);
-    EntryMap committed = new EntryMap(account);
-    committed.keepOrder();
-    for (int number = 0; number < count; number++) {
-      insert(committed, evenKey(number));
-    }
-    // In the order of the keys, so that each chunk of the order is full; now each is split.
-    for (int number = 0; number < count; number += 100) {
-      insert(written, oddKey(number));
-    }
-    account.releaseReserved();
-    long before = committed.bytes();
-    long bound = committed.bytesToInsertAll(written);
-
-    for (int number = 0; number < count; number += 100) {
-      insert(committed, oddKey(number));
-    }
-
-    assertTrue(committed.bytes() - before <= bound, committed.bytes() - before + " of " + bound);
-  }
-
   private void insert(EntryMap into, byte[] key) {
     ByteSpan span = new ByteSpan(key);
     assertTrue(account.tryReserve(into.bytesToInsert(key.length, 9)));
     int address = into.insert(Bytes.hash(span), span, 9);
     Entry.setState(into.slab(address), Slabs.at(address), LIVE);
-  }
-
-  private static byte[] evenKey(int number) {
-    return ByteBuffer.allocate(4).putInt(2 * number).array();
-  }
-
-  private static byte[] oddKey(int number) {
-    return ByteBuffer.allocate(4).putInt(2 * number + 1).array();
   }
 
   /** Scans of a refilled family would miss rows, or meet removed ones. */
