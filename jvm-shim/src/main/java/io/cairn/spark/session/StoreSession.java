@@ -16,8 +16,8 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
-import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.execution.streaming.state.StateStoreErrors;
 import org.apache.spark.util.TaskCompletionListener;
@@ -59,7 +59,10 @@ public final class StoreSession {
   private final StateCache.Stats statsBefore;
   private final long loadMs;
   private final TaskContext task = TaskContext.get();
-  private final SessionLock rowLock = new SessionLock(areFunctionsPipelined());
+
+  /** Held by each row call, and by the end of the session. */
+  private final ReentrantLock rowLock = new ReentrantLock();
+
   private final Map<String, FamilyInfo> present;
   private final Map<String, OpenFamily> open = new HashMap<>();
   private int maxFamilyId;
@@ -132,12 +135,6 @@ public final class StoreSession {
       throw e;
     }
     loadMs = Math.round((System.nanoTime() - startedNs) / 1e6);
-  }
-
-  /** Whether PySpark's functions write their input on a thread of their own, since Spark 4.3. */
-  private static boolean areFunctionsPipelined() {
-    SparkEnv env = SparkEnv.get();
-    return env != null && env.conf().getBoolean("spark.python.udf.pipelined.enabled", false);
   }
 
   private void endWithTask() {
@@ -218,11 +215,11 @@ public final class StoreSession {
 
   /** A copy of their names. Any thread may ask, also while another creates a family. */
   public Set<String> familyNames() {
-    rowLock.enterToEnd();
+    rowLock.lock();
     try {
       return new TreeSet<>(present.keySet());
     } finally {
-      rowLock.leave();
+      rowLock.unlock();
     }
   }
 
@@ -239,24 +236,24 @@ public final class StoreSession {
 
   /** Begins a row call of an open session; it ends with {@link #leave}. */
   public void enter(String operation) {
-    rowLock.enter();
+    rowLock.lock();
     if (state != State.OPEN) {
-      rowLock.leave();
+      rowLock.unlock();
       requireOpen(operation);
     }
   }
 
   public void leave() {
-    rowLock.leave();
+    rowLock.unlock();
   }
 
   /** Runs work while no row call runs, also after the end of the session. */
   public void whileNoRowCall(Runnable work) {
-    rowLock.enterToEnd();
+    rowLock.lock();
     try {
       work.run();
     } finally {
-      rowLock.leave();
+      rowLock.unlock();
     }
   }
 
