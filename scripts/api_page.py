@@ -6,23 +6,20 @@ Usage: api_page.py            writes the page
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
-import sys
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 import cairn
 from cairn.cli.main import main as command
+from generated_page import ROOT, write_or_compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"
 WIDTH = 120
 
@@ -112,19 +109,5 @@ def _filled(text: str, indent: str = "") -> str:
     )
 
 
-def main() -> None:
-    """Write or compare."""
-    page = render()
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(page, "utf-8")
-        return
-    found = PAGE.read_text("utf-8") if PAGE.exists() else ""
-    if found != page:
-        names = (str(PAGE.relative_to(ROOT)), "what the docstrings say")
-        lines = difflib.unified_diff(found.splitlines(), page.splitlines(), *names, lineterm="")
-        print("\n".join(lines))
-        sys.exit("docs/api.md is not up to date. Next: python scripts/api_page.py")
-
-
 if __name__ == "__main__":
-    main()
+    write_or_compare(PAGE, render())

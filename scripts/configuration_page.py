@@ -4,14 +4,12 @@ Usage: configuration_page.py            writes the page
        configuration_page.py --check    fails if the page is not up to date
 """
 
-import difflib
 import json
-import sys
 import textwrap
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from generated_page import ROOT, write_or_compare
+
 TABLE = ROOT / "python" / "src" / "cairn" / "settings.json"
 PAGE = ROOT / "docs" / "configuration.md"
 
@@ -113,21 +111,5 @@ def _value(setting: dict[str, Any]) -> str:
     return text
 
 
-def main() -> None:
-    """Write or compare."""
-    page = render(json.loads(TABLE.read_text("utf-8")))
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(page, "utf-8")
-        return
-    found = PAGE.read_text("utf-8") if PAGE.exists() else ""
-    if found != page:
-        names = (str(PAGE.relative_to(ROOT)), "what the settings say")
-        lines = difflib.unified_diff(found.splitlines(), page.splitlines(), *names, lineterm="")
-        print("\n".join(lines))
-        sys.exit(
-            "docs/configuration.md is not up to date. Next: python scripts/configuration_page.py"
-        )
-
-
 if __name__ == "__main__":
-    main()
+    write_or_compare(PAGE, render(json.loads(TABLE.read_text("utf-8"))))
