@@ -376,8 +376,7 @@ final class MapEngine implements EngineSource {
       int family = block.family(i);
       byte[] key = block.key(i);
       if (block.op(i) == WriteBlock.DROP_CF) {
-        received.add(new Row(new Name(block, i), WriteBlock.DROP_CF, (byte) 0, null));
-        early.remove(family);
+        received.add(new Row(new Name(block, i), WriteBlock.DROP_CF, (byte) 0));
         hasDropped = true;
         TreeMap<byte[], Write> gone = new TreeMap<>(UNSIGNED);
         state(base, family).keySet().forEach(k -> gone.put(k, new Write(WriteBlock.DELETE, null)));
