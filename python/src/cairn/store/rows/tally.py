@@ -66,8 +66,7 @@ class Tally:
     def has_unknown(self) -> bool:
         """Whether the presence of a key is unknown; a drop has none."""
         return any(
-            presence == PRESENCE_UNKNOWN and op != OP_DROP_CF
-            for _, op, presence in self._counts
+            presence == PRESENCE_UNKNOWN and op != OP_DROP_CF for _, op, presence in self._counts
         )
 
     @property

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-
     Callback = Callable[[], None]
 
 # In units of run_bytes: the frames in memory that pause their sender; the largest merged run.

@@ -205,8 +205,8 @@ public final class CacheSession {
 
   /**
    * Folds the writes into the committed cache, which is then at this version, and ends the session.
-   * After an error the cache is empty and has no version. REQUIRES: {@link #sendWrites}; the version
-   * is durable.
+   * After an error the cache is empty and has no version. REQUIRES: {@link #sendWrites}; the
+   * version is durable.
    */
   public void commit(long version, String checkpointId) {
     buffer.checkOpen();
@@ -216,10 +216,10 @@ public final class CacheSession {
     }
     try {
       buffer.endScans();
-      committed.startFold(version, checkpointId);
+      Fold fold = new Fold(committed, version, checkpointId);
       droppedFamilies.forEach(families::remove);
-      buffer.fold();
-      committed.finishFold();
+      buffer.foldInto(fold);
+      fold.finish();
     } catch (Throwable failure) {
       emptyAfter(failure);
       throw failure;

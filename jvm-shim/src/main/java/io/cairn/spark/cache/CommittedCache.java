@@ -135,7 +135,7 @@ final class CommittedCache {
     rowValue.clear();
   }
 
-  private void noteApplied() {
+  void noteApplied() {
     families.noteApplied(source.appliedThrough());
   }
 
@@ -440,154 +440,10 @@ final class CommittedCache {
     return refillCount;
   }
 
-  /**
-   * Reserves memory for a new entry, if necessary by eviction. False: there is not enough, and the
-   * entry cannot be cached.
-   */
-  private boolean reserve(CachedFamily family, int keyLength, int capacity) {
-    while (!account.tryReserve(family.bytesToInsert(keyLength, capacity))) {
-      // The eviction may change this family, so that it needs more or less than before.
-      if (!eviction.freeMemoryFor(family.bytesToInsert(keyLength, capacity))) {
-        return false;
-      }
-    }
-    return true;
-  }
-
   /** Adds an entry for a key that has none; null value: the key is absent. 0: no memory. */
-  private int add(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
+  int add(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
     int capacity = Entry.capacityFor(value == null ? 0 : value.length);
-    return reserve(family, key.length, capacity) ? family.insert(hash, key, value) : 0;
-  }
-
-  /** Folds a PUT entry of the version that the families have. */
-  void put(CachedFamily family, byte[] written, long writtenAt) {
-    int address = family.findSameKey(written, writtenAt);
-    if (address != 0) {
-      byte[] slab = family.slab(address);
-      long at = Slabs.at(address);
-      boolean fits = Entry.valueLength(written, writtenAt) <= Entry.capacity(slab, at);
-      if (fits && family.isOrderedIfPresent(slab, at)) {
-        family.markPresent(slab, at);
-        Entry.copyValue(written, writtenAt, slab, at);
-        noteVersion(family, address);
-        return;
-      }
-      family.remove(address);
-    }
-    Entry.key(written, writtenAt, rowKey);
-    Entry.value(written, writtenAt, rowValue);
-    noteVersion(family, add(family, Entry.hash(written, writtenAt), rowKey, rowValue));
-  }
-
-  /** Notes the version of an entry that was just folded; 0: there was no memory for it. */
-  private void noteVersion(CachedFamily family, int address) {
-    if (address != 0) {
-      family.slabs.noteVersion(Slabs.slabOf(address), families.version());
-    } else {
-      leaveToEngine(family);
-    }
-  }
-
-  /** A write of this version is not cached: the engine must have applied it before it answers. */
-  private void leaveToEngine(CachedFamily family) {
-    families.require(families.version());
-    families.loseCompleteness(family);
-  }
-
-  /** Folds an APPEND entry. A list that is not cached stays so. */
-  void append(CachedFamily family, byte[] written, long writtenAt) {
-    int address = family.findSameKey(written, writtenAt);
-    if (address == 0) {
-      if (family.covers(written, writtenAt)) {
-        put(family, written, writtenAt);
-      } else {
-        families.require(families.version());
-      }
-      return;
-    }
-    byte[] slab = family.slab(address);
-    long at = Slabs.at(address);
-    if (Entry.has(slab, at, Entry.SHADOWED)) {
-      family.remove(address);
-      leaveToEngine(family);
-      return;
-    }
-    if (!family.isOrderedIfPresent(slab, at)) {
-      put(family, written, writtenAt);
-      return;
-    }
-    family.markPresent(slab, at);
-    int before = Entry.valueLength(slab, at);
-    int length = Math.addExact(before, Entry.valueLength(written, writtenAt));
-    if (length > Entry.capacity(slab, at)) {
-      address = growList(family, address, length);
-      if (address == 0) {
-        leaveToEngine(family);
-        return;
-      }
-      slab = family.slab(address);
-      at = Slabs.at(address);
-    }
-    Entry.value(written, writtenAt, rowValue);
-    Bytes.copy(rowValue, slab, Entry.valueAt(slab, at) + before);
-    Entry.setValueLength(slab, at, length);
-    noteVersion(family, address);
-  }
-
-  /**
-   * Moves a list to an entry with more capacity. 0: there is no memory, and the list is dropped.
-   */
-  private int growList(CachedFamily family, int address, int length) {
-    byte[] old = family.slab(address);
-    long oldAt = Slabs.at(address);
-    int capacity =
-        Entry.capacityFor((int) Math.min(Integer.MAX_VALUE - 128, length + (long) length / 2));
-    family.remove(address);
-    Entry.key(old, oldAt, rowKey);
-    if (!reserve(family, rowKey.length, capacity)) {
-      return 0;
-    }
-    int moved = family.insert(Entry.hash(old, oldAt), rowKey, capacity);
-    family.markPresent(family.slab(moved), Slabs.at(moved));
-    Entry.copyValue(old, oldAt, family.slab(moved), Slabs.at(moved));
-    return moved;
-  }
-
-  /**
-   * Folds a DELETE entry. A complete family forgets the key; an incomplete one notes its absence.
-   */
-  void delete(CachedFamily family, byte[] written, long writtenAt) {
-    int address = family.findSameKey(written, writtenAt);
-    if (address == 0) {
-      if (!family.isComplete) {
-        Entry.key(written, writtenAt, rowKey);
-        noteVersion(family, add(family, Entry.hash(written, writtenAt), rowKey, null));
-      }
-    } else if (family.isComplete) {
-      family.remove(address);
-    } else {
-      family.markAbsent(family.slab(address), Slabs.at(address));
-      noteVersion(family, address);
-    }
-  }
-
-  /** Begins the fold of a session's writes: from now on the entries are at its version. */
-  void startFold(long version, String checkpointId) {
-    families.advance(version, checkpointId);
-    noteApplied();
-    endScans();
-    for (CachedFamily family : families.all()) {
-      if (family.hasSpilledWrites) {
-        leaveToEngine(family);
-      }
-    }
-  }
-
-  /** Ends the fold: drops what spilled writes have replaced, and frees dead space. */
-  void finishFold() {
-    endShadows(true);
-    eviction.compact();
+    return eviction.reserve(family, key.length, capacity) ? family.insert(hash, key, value) : 0;
   }
 
   /** Ends all scans of the session, closed or not. */

@@ -60,6 +60,20 @@ final class Eviction {
   }
 
   /**
+   * Reserves memory for a new entry, if necessary by eviction. False: there is not enough, and the
+   * entry cannot be cached.
+   */
+  boolean reserve(CachedFamily family, int keyLength, int capacity) {
+    while (!account.tryReserve(family.bytesToInsert(keyLength, capacity))) {
+      // The eviction may change this family, so that it needs more or less than before.
+      if (!freeMemoryFor(family.bytesToInsert(keyLength, capacity))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /**
    * If this store is below its fair share, frees some memory of idle stores above theirs. False:
    * nothing was freed.
    */

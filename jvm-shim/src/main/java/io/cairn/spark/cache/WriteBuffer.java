@@ -631,9 +631,8 @@ final class WriteBuffer {
     }
   }
 
-  /** Moves all writes into the committed cache, which has their version. */
-  void fold() {
-    Fold fold = new Fold(committed);
+  /** Moves all writes into the committed cache. */
+  void foldInto(Fold fold) {
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         CachedFamily family = committed.families.get(i);

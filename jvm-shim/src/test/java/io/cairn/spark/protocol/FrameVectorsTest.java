@@ -402,8 +402,7 @@ class FrameVectorsTest {
             .put("expected_rows", arguments.get("expected_rows").asLong())
             .put("expected_digest", arguments.get("expected_digest").asLong());
     CommitRequest.Sent sent =
-        new CommitRequest.Sent(
-            arguments.get("frames").asLong(), arguments.get("rows").asLong());
+        new CommitRequest.Sent(arguments.get("frames").asLong(), arguments.get("rows").asLong());
     byte[] written = Frames.commit(header.session(), header.sequence(), request, sent);
 
     FrameHeader found = FrameHeader.read(written, 0);
