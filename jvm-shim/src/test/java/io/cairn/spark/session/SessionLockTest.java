@@ -3,21 +3,20 @@ package io.cairn.spark.session;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.Waits;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.concurrent.locks.LockSupport;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** The nanoseconds in which two threads enter at once are too short for a test. */
 class SessionLockTest {
-  private static final long A_WHILE_MS = 50;
-
   private final AtomicBoolean hasLeft = new AtomicBoolean();
 
-  private void leaveLater(SessionLock lock) {
-    LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(A_WHILE_MS));
+  /** Leaves once another thread waits in the lock, or has not waited and ended. */
+  private void leaveAfter(SessionLock lock, Thread waiting) throws InterruptedException {
+    Waits.untilIn(waiting, "SessionLock", "park");
     hasLeft.set(true);
     lock.leave();
   }
@@ -27,12 +26,17 @@ class SessionLockTest {
   void theOpenerWaitsForAnotherThread(boolean areCallsConcurrent) throws InterruptedException {
     SessionLock lock = new SessionLock(areCallsConcurrent);
     CountDownLatch isInside = new CountDownLatch(1);
+    Thread opener = Thread.currentThread();
     Thread other =
         new Thread(
             () -> {
               lock.enter();
               isInside.countDown();
-              leaveLater(lock);
+              try {
+                leaveAfter(lock, opener);
+              } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+              }
             });
     other.start();
     isInside.await();
@@ -59,7 +63,7 @@ class SessionLockTest {
             });
     other.start();
 
-    leaveLater(lock);
+    leaveAfter(lock, other);
 
     other.join(TimeUnit.SECONDS.toMillis(30));
     assertFalse(other.isAlive());
