@@ -614,11 +614,11 @@ def test_the_manifest_of_a_database_that_is_open_for_weeks_stays_small(
     tmp_path: Path, memory: RocksMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each snapshot contains it: after a month with a flush per minute it had 7 MB."""
-    bound = 16 * 1024  # a sixteenth of the real one
+    bound = 8 * 1024  # a thirty-second of the real one
     monkeypatch.setattr("cairn.rocks.options._MANIFEST_BYTES", bound, raising=False)
     db = RocksDb(tmp_path / "db", memory, create=True, multi_families=frozenset())
     largest = 0
-    for version in range(1, 401):
+    for version in range(1, 201):
         ingest(db, rows((OP_PUT, 0, b"%d" % (version % 10), b"%d" % version)), version)
         for path in (tmp_path / "db").glob("MANIFEST-*"):
             with suppress(FileNotFoundError):  # RocksDB has just replaced it

@@ -419,7 +419,7 @@ def test_refusals_leave_all_stores_one_client(
         None if request.access_key == "NEW" else refusal(403, "AccessDenied")
     )
 
-    stores = [open_store(stub, **absent) for _ in range(5)]
+    stores = [open_store(stub, **absent) for _ in range(3)]
     for place, store in enumerate(stores):
         with pytest.raises(AccessError):
             store.put("a", b"1")
