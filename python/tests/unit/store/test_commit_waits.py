@@ -55,7 +55,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowWrites]:
 @pytest.fixture
 def other(rig: Rig, tmp_path: Path) -> Iterator[Rig]:
     """Return another store of the same worker."""
-    rig.resources.pending._own_bytes = PENDING_BYTES
+    assert rig.resources.pending.limit_bytes == PENDING_BYTES
     other = Rig(
         tmp_path / "other",
         str(tmp_path / "other-objects"),

@@ -345,9 +345,9 @@ def test_a_page_is_bounded_by_the_bytes_of_its_keys(database: RocksDb) -> None:
     assert in_ranges.count == 20
 
 
-@given(st.data())
-@pytest.mark.parametrize("column_bytes", [merge._MAX_COLUMN_BYTES, 0])
-def test_rows_are_merged_as_python_merges_them(column_bytes: int, data: st.DataObject) -> None:
+@given(data=st.data())
+@pytest.mark.parametrize("are_large", [False, True])
+def test_rows_are_merged_as_python_merges_them(data: st.DataObject, *, are_large: bool) -> None:
     """A write that is lost, or taken for committed, would be read in its older version."""
     keys = data.draw(ANY_KEYS)
     ops = data.draw(st.sampled_from([[OP_PUT, OP_DELETE], [OP_PUT, OP_DELETE, OP_APPEND]]))
@@ -374,7 +374,8 @@ def test_rows_are_merged_as_python_merges_them(column_bytes: int, data: st.DataO
     count = next((n for n, size in enumerate(sizes, start=1) if size >= limits[1]), len(first))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge, "_MAX_COLUMN_BYTES", column_bytes)
+        if are_large:
+            patch.setattr(merge, "_MAX_COLUMN_BYTES", 0)
         found, is_cut = merge.Layers(
             pa.array(rows, pa.binary()),
             pa.array(rows.values(), pa.binary()),

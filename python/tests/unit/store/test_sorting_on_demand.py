@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from rig import Rig, family
 
-from cairn.errors import CairnError
 from cairn.rocks import RocksDb
 from cairn.store.local import deltas, local_state
 from cairn.store.local.deltas import Delta
@@ -198,12 +197,11 @@ def test_rows_to_be_written_are_written_with_a_version_that_arrives_before_their
     last = commit(rig, 2, 2, last)
     rig.event_loop.run(rig.local.write_runs)
     commit(rig, 3, 3, last)
-    written: Future[CairnError | None] = Future()
-    rig.event_loop.run(lambda: rig.local._when_written(2, None, written.set_result))
+    written = rig.resources.background.submit(rig.until_written, 2)
 
     may_sort.set()
 
-    assert written.result(20) is None
+    written.result(20)
     assert sorts[:2] == [(1, 1), (2, 3)]
     assert rig.event_loop.run(lambda: (rig.local.is_write_due, rig.local.written_through)) == (
         False,
