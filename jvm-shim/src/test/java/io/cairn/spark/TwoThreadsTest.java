@@ -73,7 +73,7 @@ class TwoThreadsTest {
               next.complete(provider.getStore(1, id, false, false));
             });
     ending.start();
-    Waits.untilIn(ending, "SessionLock", "park");
+    Waits.untilIn(ending, "AbstractQueuedSynchronizer", "acquire");
 
     assertFalse(next.isDone(), "the next session began while a row call ran");
     fixture.signalWorker("CONT");
@@ -114,7 +114,7 @@ class TwoThreadsTest {
               ended.complete(null);
             });
     ending.start();
-    Waits.untilIn(ending, "SessionLock", "park");
+    Waits.untilIn(ending, "AbstractQueuedSynchronizer", "acquire");
 
     assertFalse(ended.isDone(), "the session ended while a row call ran");
     fixture.signalWorker("CONT");
