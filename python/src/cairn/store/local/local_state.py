@@ -506,13 +506,11 @@ class LocalState:
             self._scheduler.writing[self] = None
 
     @property
-    def has_work(self) -> bool:
-        """See ``ScheduledStore``, also for the other members that the scheduler uses."""
-        return self._writing is not None and self.is_open
-
-    @property
     def waiting_since_ns(self) -> int:
-        """REQUIRES: there is a run or a delta."""
+        """See ``ScheduledStore``, also for the other members that the scheduler uses.
+
+        REQUIRES: there is a run or a delta.
+        """
         oldest = self._oldest()
         return oldest.since_ns if oldest is not None else 0
 

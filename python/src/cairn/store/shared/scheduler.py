@@ -21,10 +21,6 @@ class ScheduledStore(Protocol):
     """One store's local state. On the event loop, except ``flush``."""
 
     @property
-    def has_work(self) -> bool:
-        """Whether rows can be written into the database now."""
-
-    @property
     def waiting_since_ns(self) -> int:
         """When the oldest of its committed rows arrived; REQUIRES: there are any."""
 
@@ -40,7 +36,7 @@ class ScheduledStore(Protocol):
         """Begin to write all committed rows into the database."""
 
     def write_slice(self) -> None:
-        """Write rows for less than 2 ms; REQUIRES: ``has_work``."""
+        """Write rows for less than 2 ms. REQUIRES: it is among ``Scheduler.writing``."""
 
     def join_one_long_list(self) -> int:
         """Rewrite one list of many chunks; return its bytes, 0 if there was none."""
@@ -94,9 +90,8 @@ class Scheduler:
         """
         if not self.writing and not self.with_long_lists:
             return False  # at once: the event loop asks after each request
-        waiting = [store for store in self.writing if store.has_work]
-        if waiting:
-            store = min(waiting, key=self._failed.__contains__)
+        if self.writing:
+            store = min(self.writing, key=self._failed.__contains__)
             del self.writing[store]
             self.writing[store] = None  # the last one now
             self._failed.add(store)  # until its slice has succeeded
