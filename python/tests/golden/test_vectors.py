@@ -28,7 +28,7 @@ from cairn.protocol import files, frames
 from cairn.protocol.calls import CommitAnswer, CommitRequest
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.rocks import keys
-from cairn.store.local.deltas import Delta, merged
+from cairn.store.rows.deltas import CommittedRun, Delta
 from cairn.store.rows.writes import reduced
 from cairn.store.write import expected
 from cairn.store.write.early import WrittenRows
@@ -174,7 +174,7 @@ def test_the_last_row_of_a_key_wins(path: Path) -> None:
     wanted = meaning_of(path)["reduced"]
     assert sorted(rows, key=lambda row: (row["cf"], row["key"])) == wanted
     if found:
-        assert spelled(merged([Delta(1, found, frozenset())]).run.rows) == wanted
+        assert spelled(CommittedRun([Delta(1, found, frozenset())]).rows) == wanted
 
 
 def test_lists_have_their_keys_in_rocksdb() -> None:

@@ -15,8 +15,8 @@ from cairn.format.changelog import EncodedRows
 from cairn.format.header import Base, ChangelogHeader
 from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 from cairn.protocol.frames import MAX_EARLY_BYTES, WRITES_SCHEMA
-from cairn.store.local.deltas import Delta, merged
 from cairn.store.rows import writes
+from cairn.store.rows.deltas import CommittedRun, Delta
 from cairn.store.rows.tally import tally
 from cairn.store.write import early
 from cairn.store.write.early import EarlyFrames, WrittenRows
@@ -65,8 +65,8 @@ def stored(parts: list[WrittenRows]) -> list[dict[str, Any]]:
     data = changelog.encode(HEADER, [part.encoded() for part in parts])
     batches = changelog.decode(data, object_name="x").table.to_batches()
     rows = [row for batch in writes.reduced(batches) for row in batch.to_pylist()]
-    delta = merged([Delta(1, [part.changes for part in parts], frozenset())])
-    assert sorted(rows, key=name_of) == delta.run.rows.to_pylist(), "the local state differs"
+    delta = CommittedRun([Delta(1, [part.changes for part in parts], frozenset())])
+    assert sorted(rows, key=name_of) == delta.rows.to_pylist(), "the local state differs"
     return rows
 
 

@@ -23,7 +23,7 @@ from cairn.errors import (
     UnknownInstanceError,
 )
 from cairn.store.front.instance import ProviderInstance
-from cairn.store.local.deltas import Delta
+from cairn.store.rows.deltas import Delta
 from cairn.store.snapshot import snapshot
 
 FAMILY = family(0, multi=False)

@@ -18,7 +18,7 @@ _MEMTABLE_CHECK_BYTES = 1 << 20
 
 
 class ScheduledStore(Protocol):
-    """One store's local state. On the event loop, except ``flush``."""
+    """One store's writer of the local database. On the event loop, except ``flush``."""
 
     @property
     def waiting_since_ns(self) -> int:
@@ -42,7 +42,7 @@ class ScheduledStore(Protocol):
         """Rewrite one list of many chunks; return its bytes, 0 if there was none."""
 
     def memtable_bytes(self) -> int:
-        """Return the size of the open database's memtables, 0 if none is open."""
+        """Return the size of the database's memtables."""
 
     def flush(self) -> None:
         """Write the memtables to SSTs. Any thread."""
@@ -77,7 +77,7 @@ class Scheduler:
         self._open[store] = None
 
     def remove(self, store: ScheduledStore) -> None:
-        """Forget a store. Idempotent."""
+        """Forget a store whose database is closed or broken. Idempotent."""
         for stores in (self._open, self.writing, self.with_long_lists):
             stores.pop(store, None)
         self._failed.discard(store)
