@@ -24,7 +24,7 @@ from cairn.errors import (
 )
 from cairn.ids import VersionRef
 from cairn.store.front.instance import ProviderInstance
-from cairn.store.local.deltas import Delta
+from cairn.store.rows.deltas import Delta
 from cairn.store.snapshot import snapshot
 
 FAMILY = family(0, multi=False)
