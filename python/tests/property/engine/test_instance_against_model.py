@@ -473,8 +473,6 @@ def test_every_version_is_exactly_its_rows(
     machine: type[InstanceMachine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Put, delete, append, drop, spill, commit, abort, crash, reload, snapshot, in any order."""
-    monkeypatch.setattr(arrivals, "_SORTED_AT_ONCE_ROWS", 4)
-    monkeypatch.setattr(arrivals, "_READ_LATELY_VERSIONS", 2)
     monkeypatch.setattr(arrivals, "_MAX_UNSORTED", 3)
     monkeypatch.setattr(writer, "_MAX_RUNS", 2)
     monkeypatch.setattr(writer, "_PIECE_ROWS", 3)
