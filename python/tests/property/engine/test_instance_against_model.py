@@ -85,7 +85,13 @@ class InstanceMachine(RuleBasedStateMachine):
             self.folder / f"local{self.rigs}",
             str(self.folder / "objects"),
             self.checkpoint_format,
-            {"minDeltasForSnapshot": 2, "minBatchesToRetain": self.retained, "orphanGraceMs": 0},
+            {
+                "minDeltasForSnapshot": 2,
+                "minBatchesToRetain": self.retained,
+                "orphanGraceMs": 0,
+                # A commit that must have a snapshot waits five times as long for the one held back.
+                "requestTimeoutMs": 200,
+            },
             self.pending_bytes,
             lent_cache_bytes=self.lent_cache_bytes,
         )
