@@ -20,17 +20,8 @@ final class RefillThread {
   private static final Logger LOG = LoggerFactory.getLogger(RefillThread.class);
   private static final int IDLE_SECONDS = 10;
 
-  /** A store whose cache lacks rows. */
-  interface Store {
-    /** What requests have cost since the cache was complete, in rows of a refill. */
-    long paidRows();
-
-    /** Refills the cache if no session uses the store, until one wants it. */
-    void refillIfIdle();
-  }
-
-  /** INVARIANT: used under its own lock. */
-  private static final Set<Store> WAITING = new HashSet<>();
+  /** Of stores whose caches lack rows. INVARIANT: used under its own lock. */
+  private static final Set<StoreRefill> WAITING = new HashSet<>();
 
   private static final ThreadPoolExecutor THREAD = thread();
 
@@ -49,11 +40,11 @@ final class RefillThread {
     return executor;
   }
 
-  /** Refills the store soon, unless a session uses it then. */
-  static void offer(Store store) {
+  /** Refills the cache soon, unless a session uses the store then. */
+  static void offer(StoreRefill refill) {
     boolean isNew;
     synchronized (WAITING) {
-      isNew = WAITING.add(store);
+      isNew = WAITING.add(refill);
     }
     if (!isNew) {
       return;
@@ -63,15 +54,15 @@ final class RefillThread {
     } catch (OutOfMemoryError e) {
       // No thread can be started: the refill waits for another session's end.
       synchronized (WAITING) {
-        WAITING.remove(store);
+        WAITING.remove(refill);
       }
     }
   }
 
   private static void refillBest() {
-    Store best;
+    StoreRefill best;
     synchronized (WAITING) {
-      best = WAITING.stream().max(Comparator.comparingLong(Store::paidRows)).orElse(null);
+      best = WAITING.stream().max(Comparator.comparingLong(StoreRefill::paidRows)).orElse(null);
       WAITING.remove(best);
     }
     if (best == null) {
