@@ -70,7 +70,7 @@ public final class StoreInstance {
     engine = new EngineInstance(WorkerPool.of(conf.worker), group, name, this::openArguments);
     lock = new StoreLock(name, conf.lockTimeoutMs, this::closeParts);
     current = new CurrentVersion(name, engine, cache);
-    refill = new StoreRefill(lock, current, engine, cache, conf.isCountingRows);
+    refill = new StoreRefill(cache, conf.isCountingRows);
   }
 
   private ObjectNode openArguments() {
@@ -94,17 +94,13 @@ public final class StoreInstance {
   }
 
   /**
-   * Ends a session: releases the lock, and offers the store for a refill if it lacks rows.
+   * Ends a session: releases the lock.
    *
    * @param stats the cache's figures, as the session reports them
    */
   void endSession(StateCache.Stats stats) {
     lastStats = stats;
-    boolean isDue = refill.isDue();
     lock.release();
-    if (isDue) {
-      RefillThread.offer(refill);
-    }
   }
 
   private void reportSnapshot(long version) {

@@ -8,8 +8,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 
 /**
- * The lock of a store: one session holds it, or between sessions the refill. Also decides when a
- * store is closed: never while the lock is held. Any thread may release it.
+ * The lock of a store: one session holds it. Also decides when a store is closed: never while the
+ * lock is held. Any thread may release it.
  */
 final class StoreLock {
   private final Semaphore lock = new Semaphore(1, true);
@@ -71,24 +71,6 @@ final class StoreLock {
     if (isClosed) {
       throw CairnException.closed(store);
     }
-  }
-
-  /** Acquires the lock if no thread holds it and the store is not closed. */
-  boolean tryAcquire() {
-    if (!lock.tryAcquire()) {
-      return false;
-    }
-    holder = Holder.ofThisThread();
-    if (isClosed) {
-      release();
-      return false;
-    }
-    return true;
-  }
-
-  /** Whether its holder should release it soon: others wait, or the store is to be closed. */
-  boolean isWanted() {
-    return isClosed || lock.hasQueuedThreads();
   }
 
   /** Releases the lock; closes the store if that was requested meanwhile. */

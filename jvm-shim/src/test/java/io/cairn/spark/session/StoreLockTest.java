@@ -1,10 +1,10 @@
 package io.cairn.spark.session;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.Waits;
 import io.cairn.spark.errors.CairnException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -25,22 +25,20 @@ class StoreLockTest {
 
     lock.close();
 
-    assertTrue(lock.isWanted());
     assertEquals(0, closings.get());
     lock.release();
     assertEquals(1, closings.get());
     assertThrows(CairnException.class, lock::acquire);
-    assertFalse(lock.tryAcquire());
   }
 
   /** The next task would wait for the whole timeout, for a store that it cannot use. */
   @Test
   void aThreadThatWaitsLearnsThatTheStoreIsClosed() throws Exception {
     lock.acquire();
-    CompletableFuture<Void> waiting = CompletableFuture.runAsync(lock::acquire);
-    while (!lock.isWanted()) {
-      Thread.onSpinWait();
-    }
+    CompletableFuture<Void> waiting = new CompletableFuture<>();
+    Thread thread = new Thread(() -> waiting.completeAsync(this::acquire, Runnable::run));
+    thread.start();
+    Waits.untilIn(thread, "Semaphore", "tryAcquire");
 
     lock.close();
     lock.release();
@@ -51,14 +49,8 @@ class StoreLockTest {
     assertTrue(closings.get() > 0);
   }
 
-  /** The refill between sessions must not delay a task. */
-  @Test
-  void aLockThatIsFreeIsWantedByNoOne() {
-    assertTrue(lock.tryAcquire());
-
-    assertFalse(lock.isWanted());
-    assertFalse(lock.tryAcquire());
-    lock.release();
+  private Void acquire() {
     lock.acquire();
+    return null;
   }
 }
