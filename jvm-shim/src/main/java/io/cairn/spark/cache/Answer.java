@@ -35,7 +35,9 @@ abstract class Answer {
   }
 
   /** Takes the reply, which may answer the first parts only. */
-  abstract void receive(RowPage reply);
+  void receive(RowPage reply) {
+    page = reply;
+  }
 
   /** The part that covers a key; -1: there is none. */
   abstract int partOf(ByteSpan key);
@@ -43,8 +45,10 @@ abstract class Answer {
   /** The row of a key that a part covers, or none. */
   abstract Rows rowOf(ByteSpan key, int part);
 
-  /** The rows of a range that is within one part; null: it is not. */
-  abstract Rows slice(byte[] from, byte[] to);
+  /** The rows of a range that is within one part; null: it is not, or that is not known. */
+  Rows slice(byte[] from, byte[] to) {
+    return null;
+  }
 
   /** The row of a key, or none if there is none; null: that is not known here. */
   final Rows find(ByteSpan key) {
@@ -119,7 +123,6 @@ abstract class Answer {
   static final class Keys extends Answer {
     final byte[][] keys;
     final int[] hashes;
-    private int answered;
 
     Keys(CachedFamily family, byte[][] keys, int[] hashes) {
       super(family);
@@ -127,20 +130,14 @@ abstract class Answer {
       this.hashes = hashes;
     }
 
-    @Override
-    void receive(RowPage reply) {
-      page = reply;
-      answered = reply.count;
-    }
-
     /** Keys that are answered and not outdated. */
     int currentCount() {
-      return answered - outdated.get(0, answered).cardinality();
+      return page.count - outdated.get(0, page.count).cardinality();
     }
 
     @Override
     int partOf(ByteSpan key) {
-      int at = floor(keys, answered, key);
+      int at = floor(keys, page.count, key);
       return at >= 0 && compare(keys[at], key) == 0 ? at : -1;
     }
 
@@ -149,11 +146,6 @@ abstract class Answer {
       byte origin = page.origin[part];
       boolean isPresent = origin == RowPage.COMMITTED || origin == RowPage.SPILL;
       return new Rows(page, part, isPresent ? part + 1 : part);
-    }
-
-    @Override
-    Rows slice(byte[] from, byte[] to) {
-      return null;
     }
 
     /** The hashes are here: a search of the writes costs less than one of the keys. */
@@ -188,7 +180,7 @@ abstract class Answer {
 
     @Override
     void receive(RowPage reply) {
-      page = reply;
+      super.receive(reply);
       if (reply.more) {
         // The range of the last row may have more rows.
         ByteSpan last = new ByteSpan();
@@ -258,11 +250,6 @@ abstract class Answer {
     }
 
     @Override
-    void receive(RowPage reply) {
-      page = reply;
-    }
-
-    @Override
     int partOf(ByteSpan key) {
       if (compare(from, key) > 0) {
         return -1;
@@ -274,11 +261,6 @@ abstract class Answer {
     @Override
     Rows rowOf(ByteSpan key, int part) {
       return rowAt(key, part);
-    }
-
-    @Override
-    Rows slice(byte[] start, byte[] end) {
-      return null;
     }
   }
 }
