@@ -69,8 +69,7 @@ public final class CacheSession {
    * instead of one per later read.
    */
   public void prefetch(int family, byte[][] keys) {
-    buffer.beginCall();
-    committed.prefetch(families.get(family), buffer.writes(family), keys, keys.length);
+    prefetcher.fetch(family, keys, keys.length);
   }
 
   /**

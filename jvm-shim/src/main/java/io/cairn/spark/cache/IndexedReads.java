@@ -1,6 +1,7 @@
 package io.cairn.spark.cache;
 
 import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.KeySort;
 import io.cairn.spark.protocol.RowPage;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -59,14 +60,15 @@ final class IndexedReads {
 
   private byte[][] named;
 
-  /** The rows from {@link #aheadFrom} to before {@link #end}; null: there is no such request. */
-  private Prefetcher.Request ahead;
-
-  private int aheadFrom;
+  /** The end of the rows of the page whose keys were requested. */
   private int end;
+
   private AheadLimit limit;
-  private long requestedCount;
-  private long readCount;
+
+  /** Keys of the last request, and reads that have followed the scan since. */
+  private int requestedCount;
+
+  private int readCount;
 
   IndexedReads(Prefetcher prefetcher) {
     this.prefetcher = prefetcher;
@@ -99,10 +101,6 @@ final class IndexedReads {
   }
 
   private void forget() {
-    if (ahead != null) {
-      ahead.drop();
-      ahead = null;
-    }
     scan = null;
     page = null;
     named = null;
@@ -115,25 +113,15 @@ final class IndexedReads {
       return;
     }
     if (current != page) {
-      finishAhead();
       page = current;
       named = new byte[scan.rowEnd()][];
       end = 0;
     }
     int row = find(key);
-    if (row < 0) {
-      return;
+    if (row >= end) {
+      request(row);
     }
-    readCount++;
-    if (ahead != null && row >= aheadFrom) {
-      finishAhead();
-      requestNext();
-    } else if (row >= end) {
-      end = row;
-      requestNext();
-      finishAhead();
-      requestNext();
-    }
+    readCount += row >= 0 ? 1 : 0;
   }
 
   /** Finds the row that names a key among the last ones that the scan has passed. -1: none does. */
@@ -159,31 +147,24 @@ final class IndexedReads {
     return named[row];
   }
 
-  /** Requests the keys that the next rows of the page name. REQUIRES: none is in flight. */
-  private void requestNext() {
-    int most = Math.min(scan.rowEnd() - end, prefetcher.keyLimit(index.rows) / MEMORY_DIVISOR);
-    int count = most <= 0 ? 0 : Math.min(most, limit.next(requestedCount, readCount));
+  /** Requests the keys that the rows of the page name from one on. */
+  private void request(int from) {
+    int most = Math.min(scan.rowEnd() - from, prefetcher.keyLimit(index.rows) / MEMORY_DIVISOR);
+    int count = Math.min(most, limit.next(requestedCount, readCount));
+    requestedCount = count;
+    readCount = 0;
     if (count == 0) {
       return;
     }
     byte[][] keys = new byte[count][];
     int keyCount = 0;
-    for (int row = end; row < end + count; row++) {
+    for (int row = from; row < from + count; row++) {
       if (named(row) != null) {
         keys[keyCount++] = named(row);
       }
     }
-    requestedCount += count;
-    aheadFrom = end;
-    end += count;
-    ahead = prefetcher.startUncounted(index.rows, keys, keyCount);
-  }
-
-  private void finishAhead() {
-    Prefetcher.Request request = ahead;
-    ahead = null;
-    if (request != null) {
-      request.finish();
-    }
+    KeySort.sort(keys, keyCount);
+    prefetcher.fetch(index.rows, keys, keyCount);
+    end = from + count;
   }
 }

@@ -48,24 +48,14 @@ public final class Prefetcher {
     private final PendingRows reply;
     private final ToIntFunction<PendingRows> receive;
 
-    /** Whether the metrics of prefetch have it. */
-    private final boolean isCounted;
-
     /**
      * @param receive makes the rows of the reply readable, and returns how many keys or ranges are
      */
-    private Request(
-        Answer answer, PendingRows reply, ToIntFunction<PendingRows> receive, boolean isCounted) {
+    private Request(Answer answer, PendingRows reply, ToIntFunction<PendingRows> receive) {
       this.answer = answer;
       this.reply = reply;
       this.receive = receive;
-      this.isCounted = isCounted;
       answers.await(answer);
-    }
-
-    /** Ends the request without its reply, instead of {@link #finish}. */
-    void drop() {
-      answers.endWait(answer);
     }
 
     /**
@@ -75,11 +65,8 @@ public final class Prefetcher {
     public void finish() {
       long startedNs = System.nanoTime();
       answers.endWait(answer);
-      int answered = isCurrent(answer.family) ? receive.applyAsInt(reply) : 0;
-      if (isCounted) {
-        hits += answered;
-        waitedNs += System.nanoTime() - startedNs;
-      }
+      hits += isCurrent(answer.family) ? receive.applyAsInt(reply) : 0;
+      waitedNs += System.nanoTime() - startedNs;
     }
   }
 
@@ -190,15 +177,6 @@ public final class Prefetcher {
    * @return null if no key needs a request
    */
   public Request start(int family, byte[][] keys, int count) {
-    return start(family, keys, count, true);
-  }
-
-  /** As {@link #start}, for reads that no operator has announced: the metrics leave it out. */
-  Request startUncounted(int family, byte[][] keys, int count) {
-    return start(family, keys, count, false);
-  }
-
-  private Request start(int family, byte[][] keys, int count, boolean isCounted) {
     buffer.beginCall();
     if (committed.refillIfWorthwhile() && !isUseful(family)) {
       return null;
@@ -228,12 +206,21 @@ public final class Prefetcher {
     if (wantedCount == 0) {
       return null;
     }
-    if (isCounted && singleReadsBefore < 0) {
+    if (singleReadsBefore < 0) {
       singleReadsBefore = committed.singleReads();
     }
     Answer.Keys requested = new Answer.Keys(of, Arrays.copyOf(wanted, wantedCount), hashes);
     PendingRows reply = committed.start(requested);
-    return new Request(requested, reply, pending -> receiveKeys(requested, pending), isCounted);
+    return new Request(requested, reply, pending -> receiveKeys(requested, pending));
+  }
+
+  /**
+   * Caches those keys that neither the cache nor the session's writes can answer, as far as memory
+   * allows. No operator has announced their reads: the metrics of prefetch leave them out.
+   */
+  void fetch(int family, byte[][] keys, int count) {
+    buffer.beginCall();
+    committed.prefetch(committed.families.get(family), buffer.writes(family), keys, count);
   }
 
   /**
@@ -273,7 +260,7 @@ public final class Prefetcher {
     Answer.Ranges requested =
         new Answer.Ranges(of, Arrays.copyOf(from, wanted), Arrays.copyOf(to, wanted));
     PendingRows reply = committed.pages.startRanges(requested);
-    return new Request(requested, reply, pending -> receiveRanges(requested, pending), true);
+    return new Request(requested, reply, pending -> receiveRanges(requested, pending));
   }
 
   /**
