@@ -121,7 +121,8 @@ def pages_table(results: Path) -> str:
         is_group = page.stem in groups
         runs = "-".join(str(n) for n in sorted(set(run_counts(contents[0])))) if is_group else ""
         link = f"[{title}](../{RESULTS_PATH}/{page.name})"
-        rows.append([link, ", ".join(commits), runs])
+        named = re.findall(r"at commit `(\w+)`", text)  # of a page without result files
+        rows.append([link, ", ".join(commits or named), runs])
     return _table(["results", "commit", "runs"], rows, "llr")
 
 
