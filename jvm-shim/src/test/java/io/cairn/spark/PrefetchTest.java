@@ -87,7 +87,7 @@ class PrefetchTest {
     return new PrefetchIterator(
         input,
         () -> UnsafeProjection.create(KEY),
-        List.of(new PrefetchIterator.Target(store, "default", false)),
+        List.of(new PrefetchIterator.Target(store, "default", false, null)),
         null,
         ROWS);
   }
@@ -248,7 +248,7 @@ class PrefetchTest {
               }
             },
             () -> UnsafeProjection.create(KEY),
-            List.of(new PrefetchIterator.Target(fixture.id, "default", false)),
+            List.of(new PrefetchIterator.Target(fixture.id, "default", false, null)),
             null,
             ROWS);
 

@@ -4,6 +4,7 @@ import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.protocol.EngineSource;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.UnaryOperator;
 
 /**
  * Reads and writes of the next version of a store: a write buffer over the committed cache.
@@ -67,8 +68,17 @@ public final class CacheSession {
    * instead of one per later read.
    */
   public void prefetch(int family, byte[][] keys) {
-    buffer.beginCall();
-    committed.prefetch(families.get(family), buffer.writes(family), keys, keys.length);
+    prefetcher.fetch(family, keys, keys.length);
+  }
+
+  /**
+   * Tells that a family is an index of another one: reads that follow a scan of it are probably
+   * those of the keys that its rows name. A hint.
+   *
+   * @param keyOf returns the key that a key of the index names; null: none
+   */
+  public void followIndex(int index, int rows, UnaryOperator<byte[]> keyOf) {
+    indexed.add(index, rows, keyOf);
   }
 
   /**

@@ -29,6 +29,9 @@ final class CachedFamily extends EntryMap {
   /** Keys that the last session wrote. */
   int lastWriteCount;
 
+  /** Ranges that a request should have at most, so that its reply answers all. */
+  int rangeLimit = Integer.MAX_VALUE;
+
   /** The slab at which the next eviction begins its search. */
   int nextVictim = 1;
 

@@ -9,6 +9,7 @@ import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
 import java.util.BitSet;
@@ -39,11 +40,8 @@ final class CommittedCache {
   final Eviction eviction;
   final PageSource pages;
 
-  /** Rows that the open session has requested before their scans. */
-  final PrefetchedRanges ranges = new PrefetchedRanges();
-
-  /** Rows that the open session has spilled, and requested before their reads. */
-  private final SpilledAnswers spilledAnswers = new SpilledAnswers();
+  /** Replies that are not cached; of the open session, or of the last one. */
+  Answers answers = new Answers();
 
   /** Of the open session, by family. */
   private final Map<CachedFamily, AscendingReads> ascending = new HashMap<>();
@@ -120,14 +118,14 @@ final class CommittedCache {
   void begin(EngineSource newSource) {
     source = newSource;
     pages.use(newSource);
+    answers = new Answers();
     noteApplied();
   }
 
   void end() {
     source = null;
     pages.use(null);
-    ranges.clear();
-    spilledAnswers.clear();
+    answers.clear();
     ascending.clear();
     endRefills();
     // They cover pages of replies, which no bound counts.
@@ -170,23 +168,15 @@ final class CommittedCache {
     if (refillIfWorthwhile()) {
       return get(family, hash, key, out);
     }
-    SpilledAnswers.Row known = spilledAnswers.find(family, key);
+    Answer.Rows known = answers.find(family, key);
+    if (known == null && !family.isMulti && readPage(family, key)) {
+      known = answers.find(family, key);
+    }
     if (known != null) {
       hits++;
-      return takeSpilled(known, out);
-    }
-    PrefetchedRanges.Slice range = ranges.find(family, key);
-    if (range != null) {
-      hits++;
-      return range.first() < range.end()
-          ? takeRow(range.page(), range.first(), out)
+      return known.first() < known.end()
+          ? takeRow(known.page(), known.first(), out)
           : takeAbsent(family);
-    }
-    AscendingReads inOrder = family.isMulti ? null : ascendingReads(family);
-    int row = inOrder == null ? AscendingReads.UNKNOWN : inOrder.find(key);
-    if (row != AscendingReads.UNKNOWN) {
-      hits++;
-      return row != AscendingReads.ABSENT ? takeRow(inOrder.page(), row, out) : takeAbsent(family);
     }
     misses++;
     singleReads++;
@@ -204,9 +194,17 @@ final class CommittedCache {
     return true;
   }
 
-  private AscendingReads ascendingReads(CachedFamily family) {
-    return ascending.computeIfAbsent(
-        family, any -> new AscendingReads(family, pages, this::notePaid));
+  /** Reads the rows from a key on, if the keys are read in order. False: they are not. */
+  private boolean readPage(CachedFamily family, ByteSpan key) {
+    AscendingReads reads = ascending.computeIfAbsent(family, AscendingReads::new);
+    ScanRequest request = reads.request(key);
+    if (request == null) {
+      return false;
+    }
+    RowPage rows = pages.read(request);
+    notePaid(rows);
+    answers.add(reads.take(request, rows), rows);
+    return true;
   }
 
   /** Takes the answer that neither the committed version nor a spill has the key. */
@@ -220,31 +218,12 @@ final class CommittedCache {
     return false;
   }
 
-  private boolean takeSpilled(SpilledAnswers.Row row, ByteSpan out) {
-    lastPresence = WriteBlock.UNKNOWN;
-    if (row.value() == null) {
-      return false;
-    }
-    RowPage.unpad(row.value(), out);
-    return true;
-  }
-
   /** Takes the answer to a read from a page that is overwritten or dropped later. */
   private boolean takeRow(RowPage rows, int row, ByteSpan out) {
     boolean isCommitted = rows.origin[row] == RowPage.COMMITTED;
     lastPresence = isCommitted ? WriteBlock.PRESENT : WriteBlock.UNKNOWN;
     RowPage.unpad(rows.paddedValue(row), out);
     return true;
-  }
-
-  /** Notes that writes of a family are about to be spilled: what was read ahead may be outdated. */
-  void noteSpill(CachedFamily family, EntryMap written) {
-    ranges.noteSpill(family, written);
-    spilledAnswers.noteSpill(family, written);
-    AscendingReads inOrder = ascending.get(family);
-    if (inOrder != null) {
-      inOrder.noteSpill(written);
-    }
   }
 
   /** Requests keys; if values are large, the answer has fewer rows than keys, but at least one. */
@@ -255,9 +234,11 @@ final class CommittedCache {
   }
 
   /** Requests keys and returns without the reply, which {@link #cacheReply} caches. */
-  PendingRows start(CachedFamily family, byte[][] keys, int count) {
+  PendingRows start(Answer.Keys requested) {
+    CachedFamily family = requested.family;
+    int count = requested.keys.length;
     misses += count;
-    return source.startGet(family.id, keys, count, families.requireFor(family));
+    return source.startGet(family.id, requested.keys, count, families.requireFor(family));
   }
 
   private void checkReply(RowPage rows, int count) {
@@ -275,15 +256,19 @@ final class CommittedCache {
   }
 
   /**
-   * Caches the reply to {@link #start}. If values are large, it lacks the last keys. Returns how
+   * Caches the reply to {@link #start}, except keys that are outdated. If values are large, it
+   * lacks the last keys. A spilled row cannot be cached: then the reply is kept too. Returns how
    * many keys can be read now.
-   *
-   * @param skipped the keys that are not cached
    */
-  int cacheReply(CachedFamily family, byte[][] keys, int[] hashes, BitSet skipped, RowPage rows) {
-    checkReply(rows, keys.length);
-    int cached = fill(family, keys, hashes, skipped, rows);
-    return cached + spilledAnswers.add(family, keys, hashes, skipped, rows);
+  int cacheReply(Answer.Keys requested, RowPage rows) {
+    checkReply(rows, requested.keys.length);
+    CachedFamily family = requested.family;
+    int cached = fill(family, requested.keys, requested.hashes, requested.outdated, rows);
+    if (!family.hasSpilledWrites) {
+      return cached;
+    }
+    answers.add(requested, rows);
+    return requested.currentCount();
   }
 
   /** Caches the answer to the first keys. Returns how many of them are cached now. */
@@ -392,7 +377,7 @@ final class CommittedCache {
 
   private void refill(List<CachedFamily> some, BooleanSupplier stops) {
     boolean wasComplete = families.areComplete();
-    refillPolicy.noteRefilled(refill.run(new ScanPages(pages), some, stops));
+    refillPolicy.noteRefilled(refill.run(pages, some, stops));
     refillCount += !wasComplete && families.areComplete() && !refillPolicy.isFirst() ? 1 : 0;
   }
 

@@ -1,38 +1,34 @@
 package io.cairn.spark.cache;
 
 import io.cairn.spark.bytes.ByteSpan;
-import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.bytes.KeySort;
 import io.cairn.spark.protocol.RowPage;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.function.UnaryOperator;
 
 /**
- * Requests the keys of coming reads in bulk from the rows of an open scan, if those are an index by
- * time of the family that is read.
+ * Requests the keys of coming reads in bulk from the rows of an open scan, if its family is an
+ * index of the family that is read.
  *
- * <p>Spark's outer joins of format 4 remove old rows so: they scan keys of a time and a row's key,
- * and get that row, whose key has the time at its end. Such reads are found by comparing their keys
- * with the rows that the scan has returned last. Only rows of the scan's present page are
- * requested.
+ * <p>An operator that scans an index reads each row that this names, or none. So the first reads
+ * are compared with the rows that the scan has returned last. Only rows of the scan's present page
+ * are requested.
  *
  * <p>Threads: as the session.
  */
 final class IndexedReads {
-  /** A time in a key, as Spark's encoders write it. */
-  private static final int TIME_BYTES = 8;
-
   /**
    * The requests have half of the keys that a prefetch may have. The rows are removed as they are
    * read, and with all of them the removals evicted one of eight before its read.
    */
   private static final int MEMORY_DIVISOR = 2;
 
-  private static final int FIRST_AHEAD_KEYS = 64;
-  private static final int MAX_AHEAD_KEYS = 4096;
-
-  /** Requests pay only if one key in so many is read. */
-  private static final int MIN_USED_DIVISOR = 16;
-
   /** An open scan, at the place that it has reached. */
   interface Scan {
+    int family();
+
     /** The page that has the committed rows at this place; null: they do not come in pages. */
     RowPage page();
 
@@ -43,37 +39,58 @@ final class IndexedReads {
     int rowEnd();
   }
 
+  /**
+   * @param rows the family whose keys the index names
+   * @param keyOf returns the key that a key of the index names; null: none
+   */
+  private record Index(int rows, UnaryOperator<byte[]> keyOf) {}
+
   private final Prefetcher prefetcher;
 
-  /** The scan that was opened last; null: it has ended. */
+  /** By the family of the index. */
+  private final Map<Integer, Index> indexes = new HashMap<>();
+
+  /** The scan of an index that was opened last; null: it has ended. */
   private Scan scan;
 
-  /** Null: no read has followed the scan. */
-  private CachedFamily family;
+  private Index index;
 
-  /** The page of the scan whose rows are requested. */
+  /** The page of the scan whose rows are requested, and the keys that these name. */
   private RowPage page;
 
-  /** The rows from {@link #aheadFrom} to before {@link #end}; null: there is no such request. */
-  private Prefetcher.Request ahead;
+  private byte[][] named;
 
-  private int aheadFrom;
+  /** The end of the rows of the page whose keys were requested. */
   private int end;
-  private int keyCount;
-  private long requestedCount;
-  private long usedCount;
+
+  private AheadLimit limit;
+
+  /** Keys of the last request, and reads that have followed the scan since. */
+  private int requestedCount;
+
+  private int readCount;
 
   IndexedReads(Prefetcher prefetcher) {
     this.prefetcher = prefetcher;
   }
 
-  /** Begins to compare reads with the rows of a scan. */
+  /** Makes a family known as the index of another one. */
+  void add(int indexFamily, int rows, UnaryOperator<byte[]> keyOf) {
+    indexes.put(indexFamily, new Index(rows, keyOf));
+  }
+
+  /** Begins to compare reads with the rows of a scan, if it is one of an index. */
   void follow(Scan opened) {
+    Index of = indexes.get(opened.family());
+    if (of == null) {
+      return;
+    }
     forget();
     scan = opened;
-    keyCount = FIRST_AHEAD_KEYS;
+    index = of;
+    limit = new AheadLimit();
     requestedCount = 0;
-    usedCount = 0;
+    readCount = 0;
   }
 
   /** Ends what {@link #follow} began, unless another scan was opened since. */
@@ -84,96 +101,70 @@ final class IndexedReads {
   }
 
   private void forget() {
-    if (ahead != null) {
-      ahead.drop();
-      ahead = null;
-    }
     scan = null;
-    family = null;
     page = null;
+    named = null;
   }
 
   /** Requests keys if this one, which is about to be read, follows the scan. */
   void beforeRead(CachedFamily of, ByteSpan key) {
-    RowPage current = scan == null ? null : scan.page();
-    if (current == null || of.knowsAbsentKeys() || family != null && family != of) {
+    RowPage current = scan == null || of.id != index.rows ? null : scan.page();
+    if (current == null || of.knowsAbsentKeys()) {
       return;
     }
-    int row = find(current, scan.row(), key);
-    if (row < 0) {
-      return;
-    }
-    usedCount++;
-    family = of;
     if (current != page) {
-      finishAhead();
       page = current;
-      end = row;
+      named = new byte[scan.rowEnd()][];
+      end = 0;
     }
-    if (ahead != null && row >= aheadFrom) {
-      finishAhead();
-      requestNext();
-    } else if (row >= end) {
-      end = row;
-      requestNext();
-      finishAhead();
-      requestNext();
+    int row = find(key);
+    if (row >= end) {
+      request(row);
     }
+    readCount += row >= 0 ? 1 : 0;
   }
 
-  /** Finds the row that names a key among the last ones before a place. -1: there is none. */
-  private static int find(RowPage in, int before, ByteSpan key) {
-    int shared = key.length - TIME_BYTES;
-    for (int row = before - 1; row >= Math.max(0, before - ScannedKeys.MAX_ROWS_BACK); row--) {
-      long at = Bytes.ARRAY + in.keyOffset[row];
-      if (shared >= 0
-          && in.keyLength[row] == key.length
-          && Bytes.equal(in.data, at + TIME_BYTES, key.base, key.offset, shared)
-          && Bytes.equal(in.data, at, key.base, key.offset + shared, TIME_BYTES)) {
-        return row;
+  /** Finds the row that names a key among the last ones that the scan has passed. -1: none does. */
+  private int find(ByteSpan key) {
+    byte[] wanted = null;
+    int passed = scan.row() - 1;
+    for (int row = passed; row >= Math.max(0, passed - ScannedKeys.MAX_ROWS_BACK + 1); row--) {
+      byte[] name = named(row);
+      if (name != null && name.length == key.length) {
+        wanted = wanted == null ? key.toArray() : wanted;
+        if (Arrays.equals(name, wanted)) {
+          return row;
+        }
       }
     }
     return -1;
   }
 
-  /** Requests the keys that the next rows of the page name. REQUIRES: none is in flight. */
-  private void requestNext() {
-    if (usedCount * MIN_USED_DIVISOR < requestedCount) {
-      return;
+  private byte[] named(int row) {
+    if (named[row] == null) {
+      named[row] = index.keyOf.apply(page.keyBytes(row));
     }
-    int limit = Math.min(keyCount, prefetcher.keyLimit(family.id) / MEMORY_DIVISOR);
-    int count = Math.min(limit, scan.rowEnd() - end);
-    if (count <= 0) {
+    return named[row];
+  }
+
+  /** Requests the keys that the rows of the page name from one on. */
+  private void request(int from) {
+    int most = Math.min(scan.rowEnd() - from, prefetcher.keyLimit(index.rows) / MEMORY_DIVISOR);
+    int count = Math.min(most, limit.next(requestedCount, readCount));
+    requestedCount = count;
+    readCount = 0;
+    if (count == 0) {
       return;
     }
     byte[][] keys = new byte[count][];
-    int named = 0;
-    for (int row = end; row < end + count; row++) {
-      if (page.keyLength[row] >= TIME_BYTES) {
-        keys[named++] = named(page, row);
+    int keyCount = 0;
+    for (int row = from; row < from + count; row++) {
+      if (named(row) != null) {
+        keys[keyCount++] = named(row);
       }
     }
-    keyCount = Math.min(MAX_AHEAD_KEYS, 2 * keyCount);
-    requestedCount += count;
-    aheadFrom = end;
-    end += count;
-    ahead = prefetcher.startUncounted(family.id, keys, named);
-  }
-
-  private static byte[] named(RowPage in, int row) {
-    int from = in.keyOffset[row];
-    int shared = in.keyLength[row] - TIME_BYTES;
-    byte[] key = new byte[shared + TIME_BYTES];
-    System.arraycopy(in.data, from + TIME_BYTES, key, 0, shared);
-    System.arraycopy(in.data, from, key, shared, TIME_BYTES);
-    return key;
-  }
-
-  private void finishAhead() {
-    Prefetcher.Request request = ahead;
-    ahead = null;
-    if (request != null) {
-      request.finish();
-    }
+    KeySort.sort(keys, keyCount);
+    prefetcher.fetch(index.rows, keys, keyCount);
+    end = from + count;
   }
 }

@@ -42,7 +42,6 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan, OpenRang
   private final CommittedCache committed;
   private final CachedFamily family;
   private final IndexedReads indexed;
-  private final ScanPages pages;
   private final OpenRanges.Range range;
 
   private final ByteSpan to;
@@ -127,13 +126,17 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan, OpenRang
     this.committed = committed;
     this.family = family;
     this.indexed = indexed;
-    pages = new ScanPages(committed.pages);
     if (from != null) {
       last.set(from);
     }
     this.to = to == null ? null : new ByteSpan(to);
     range = buffer.openRanges.open(this, family, from, to);
     indexed.follow(this);
+  }
+
+  @Override
+  public int family() {
+    return family.id;
   }
 
   @Override
@@ -213,7 +216,7 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan, OpenRang
     isCached = family.knowsAbsentKeys();
     if (isCached && page != null) {
       // The scan goes on behind the page; after an eviction a new one begins at the last key.
-      dropPage();
+      page = null;
     }
     boolean hasCommitted = isCached ? seekCached() : seekInPage();
     if (!hasWrite) {
@@ -362,14 +365,11 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan, OpenRang
       return false;
     }
     if (!isCurrent || row == rowEnd) {
-      if (!isCurrent) {
-        pages.drop();
-      }
       byte[] start = last.base == null ? null : last.toArray();
       byte[] end = to == null ? null : to.toArray();
       spillsSeen = buffer.spillCount();
       if (page == null && !hasPassedLast) {
-        PrefetchedRanges.Slice found = committed.ranges.find(family, start, end);
+        Answer.Rows found = committed.answers.slice(family, start, end);
         if (found != null) {
           page = found.page();
           row = found.first();
@@ -380,14 +380,13 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan, OpenRang
       }
       ScanRequest request =
           new ScanRequest(family.id, start, !hasPassedLast, end, pageRows, pageBytes);
-      page = pages.read(request);
+      page = committed.pages.read(request);
       committed.notePaid(page);
       row = 0;
       rowEnd = page.count;
       hasMore = page.more;
       pageRows = Math.min(MAX_PAGE_ROWS, pageRows * 4);
       pageBytes = Math.min(MAX_PAGE_BYTES, pageBytes * 4);
-      pages.readAhead(page, new ScanRequest(family.id, start, false, end, pageRows, pageBytes));
     }
     return setRow();
   }
@@ -414,13 +413,8 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan, OpenRang
       buffer.scanned.forget();
     }
     indexed.end(this);
-    dropPage();
+    page = null;
     formers = null;
     last.base = null;
-  }
-
-  private void dropPage() {
-    page = null;
-    pages.drop();
   }
 }

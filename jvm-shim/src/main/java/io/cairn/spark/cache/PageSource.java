@@ -21,19 +21,15 @@ final class PageSource {
     source = newSource;
   }
 
-  /** Reads a page at the cached version; valid until the next request. */
+  /** Reads a page at the cached version; it stays valid. */
   RowPage read(ScanRequest request) {
     return checked(source.scan(request, families.version()));
   }
 
-  /** Requests a page and returns without the reply. */
-  PendingRows start(ScanRequest request) {
-    return source.startScan(request, families.version());
-  }
-
   /** Requests the rows of ranges and returns without the reply. */
-  PendingRows startRanges(int family, byte[][] from, byte[][] to) {
-    return source.startRanges(family, from, to, from.length, families.version());
+  PendingRows startRanges(Answer.Ranges ranges) {
+    return source.startRanges(
+        ranges.family.id, ranges.from, ranges.to, ranges.from.length, families.version());
   }
 
   /** Waits for a page, which stays valid; null: there is no reply. */

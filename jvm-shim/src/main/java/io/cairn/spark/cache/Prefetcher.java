@@ -11,14 +11,13 @@ import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
-import java.util.BitSet;
+import java.util.function.ToIntFunction;
 
 /**
  * Requests the keys of coming reads in bulk, and caches the replies, while the session goes on.
  *
- * <p>A hint: it changes no result of a read. A reply may be outdated if the session has spilled
- * since its request. Then keys that were spilled are not cached, and ranges with such a key are not
- * used. Threads: as the session.
+ * <p>A hint: it changes no result of a read. {@link Answers} knows what a spill has made outdated.
+ * Threads: as the session.
  */
 public final class Prefetcher {
   /** Bound of one request's keys; the keys above it are read when they are needed. */
@@ -28,136 +27,107 @@ public final class Prefetcher {
   private static final int MEMORY_DIVISOR = 2;
 
   private static final int MIN_PREFETCH_KEYS = 16;
+  private static final int MARGIN_DIVISOR = 16;
+  private static final int GROWTH_DIVISOR = 64;
 
   /** A short key and value with their header, and their place in the table. */
   private static final int MIN_BYTES_PER_ENTRY = 64;
 
   private final CommittedCache committed;
   private final WriteBuffer buffer;
+  private final Answers answers;
   private long hits;
   private long waitedNs;
 
   /** Reads of single keys before the first request; -1: there was no request. */
   private long singleReadsBefore = -1;
 
-  private final long rangeMissesBefore;
-
-  /** Keys that were requested and whose reply is not cached yet. */
+  /** Keys or ranges that were requested, and whose rows cannot be read yet. */
   public final class Request {
-    private final CachedFamily family;
-    private final byte[][] keys;
-    private final int[] hashes;
+    private final Answer answer;
     private final PendingRows reply;
-    private final Runnable beforeSpill = this::noteSpill;
+    private final ToIntFunction<PendingRows> receive;
 
-    /** Whether the metrics of prefetch have it. */
-    private final boolean isCounted;
-
-    /** Keys that were spilled since the request: the reply may have their committed values. */
-    private final BitSet outdated = new BitSet();
-
-    private Request(CachedFamily family, byte[][] keys, int[] hashes, boolean isCounted) {
-      this.family = family;
-      this.keys = keys;
-      this.hashes = hashes;
-      this.isCounted = isCounted;
-      reply = committed.start(family, keys, keys.length);
-      buffer.beforeSpill.add(beforeSpill);
-    }
-
-    private void noteSpill() {
-      EntryMap written = buffer.writes(family.id);
-      ByteSpan key = new ByteSpan();
-      for (int i = 0; i < keys.length && written != null; i++) {
-        key.set(keys[i]);
-        if (written.find(hashes[i], key) != 0) {
-          outdated.set(i);
-        }
-      }
-    }
-
-    /** Ends the request without its reply, instead of {@link #finish}. */
-    void drop() {
-      buffer.beforeSpill.remove(beforeSpill);
+    /**
+     * @param receive makes the rows of the reply readable, and returns how many keys or ranges are
+     */
+    private Request(Answer answer, PendingRows reply, ToIntFunction<PendingRows> receive) {
+      this.answer = answer;
+      this.reply = reply;
+      this.receive = receive;
+      answers.await(answer);
     }
 
     /**
-     * Waits for the reply and caches it as far as memory allows, without keys that were spilled
-     * meanwhile. A reply that was lost is requested again. Called once.
+     * Waits for the reply, and keeps its rows for their reads, without those that were spilled
+     * meanwhile. Called once.
      */
     public void finish() {
       long startedNs = System.nanoTime();
-      buffer.beforeSpill.remove(beforeSpill);
-      RowPage rows = reply.take();
-      int answered = 0;
-      if (isCurrent(family)) {
-        answered =
-            rows != null
-                ? committed.cacheReply(family, keys, hashes, outdated, rows)
-                : committed.prefetch(family, buffer.writes(family.id), keys, keys.length);
-      }
-      if (isCounted) {
-        hits += answered;
-        waitedNs += System.nanoTime() - startedNs;
-      }
+      answers.endWait(answer);
+      hits += isCurrent(answer.family) ? receive.applyAsInt(reply) : 0;
+      waitedNs += System.nanoTime() - startedNs;
     }
   }
 
-  /** Ranges that were requested, and whose rows are not here yet. */
-  public final class RangeRequest {
-    private final CachedFamily family;
-    private final PrefetchedRanges.Ranges ranges;
-    private final PendingRows reply;
-    private final Runnable beforeSpill = this::noteSpill;
-
-    private RangeRequest(CachedFamily family, byte[][] from, byte[][] to) {
-      this.family = family;
-      ranges = new PrefetchedRanges.Ranges(from, to);
-      reply = committed.pages.startRanges(family.id, from, to);
-      buffer.beforeSpill.add(beforeSpill);
+  /**
+   * Caches the reply to a request of keys, as far as memory allows. A reply that was lost is
+   * requested again.
+   */
+  private int receiveKeys(Answer.Keys requested, PendingRows reply) {
+    RowPage rows = reply.take();
+    if (rows != null) {
+      return committed.cacheReply(requested, rows);
     }
+    CachedFamily family = requested.family;
+    byte[][] keys = requested.keys;
+    return committed.prefetch(family, buffer.writes(family.id), keys, keys.length);
+  }
 
-    private void noteSpill() {
-      ranges.noteSpill(buffer.writes(family.id));
+  /**
+   * Keeps the reply to a request of ranges. Ranges that it lacks, or that were spilled meanwhile,
+   * are requested once more; those that are left then, or whose reply was lost, are read by their
+   * scans.
+   */
+  private int receiveRanges(Answer.Ranges requested, PendingRows reply) {
+    RowPage rows = takePage(reply);
+    if (rows == null) {
+      return 0;
     }
+    answers.add(requested, rows);
+    noteAnswered(requested.family, requested.count(), rows.more);
+    Answer.Ranges rest = requested.rest();
+    int answered = requested.from.length - rest.from.length;
+    RowPage restRows = rest.from.length == 0 ? null : takePage(committed.pages.startRanges(rest));
+    if (restRows != null) {
+      answers.add(rest, restRows);
+      answered += rest.count();
+    }
+    return answered;
+  }
 
-    /**
-     * Waits for the rows and keeps them for the scans of their ranges. Ranges that the reply lacks,
-     * or that were spilled meanwhile, are requested once more; those that are left then, or whose
-     * reply was lost, are read by their scans. Called once.
-     */
-    public void finish() {
-      long startedNs = System.nanoTime();
-      buffer.beforeSpill.remove(beforeSpill);
-      RowPage rows = isCurrent(family) ? take(reply) : null;
-      if (rows != null) {
-        int answered = committed.ranges.add(family, ranges, rows);
-        PrefetchedRanges.Ranges rest = ranges.rest(answered);
-        hits += ranges.count() - rest.count() + finishRest(rest);
-      }
-      waitedNs += System.nanoTime() - startedNs;
+  private RowPage takePage(PendingRows reply) {
+    RowPage rows = committed.pages.take(reply);
+    if (rows != null) {
+      committed.notePaid(rows);
     }
+    return rows;
+  }
 
-    private int finishRest(PrefetchedRanges.Ranges rest) {
-      if (rest.count() == 0) {
-        return 0;
-      }
-      RowPage rows = take(committed.pages.startRanges(family.id, rest.from(), rest.to()));
-      return rows == null ? 0 : committed.ranges.addRest(family, rest, rows);
-    }
-
-    private RowPage take(PendingRows pending) {
-      RowPage rows = committed.pages.take(pending);
-      if (rows != null) {
-        committed.notePaid(rows);
-      }
-      return rows;
-    }
+  /**
+   * Bounds the next request of ranges to what a reply answers: the task waits for the reply to the
+   * others. So the bound grows slowly.
+   */
+  private static void noteAnswered(CachedFamily family, int count, boolean isBound) {
+    family.rangeLimit =
+        isBound
+            ? count - count / MARGIN_DIVISOR
+            : Math.max(family.rangeLimit, count + count / GROWTH_DIVISOR + 1);
   }
 
   Prefetcher(CommittedCache committed, WriteBuffer buffer) {
-    rangeMissesBefore = committed.ranges.misses();
     this.committed = committed;
+    answers = committed.answers;
     this.buffer = buffer;
   }
 
@@ -194,7 +164,9 @@ public final class Prefetcher {
 
   /** As {@link #keyLimit}, for {@link #startPrefixes}. */
   public int prefixLimit(int family) {
-    return Math.max(MIN_PREFETCH_KEYS, Math.min(MAX_PREFETCH_KEYS, committed.ranges.limit(family)));
+    boolean isDefined = committed.families.isDefined(family);
+    int limit = isDefined ? committed.families.get(family).rangeLimit : MIN_PREFETCH_KEYS;
+    return Math.max(MIN_PREFETCH_KEYS, Math.min(MAX_PREFETCH_KEYS, limit));
   }
 
   /**
@@ -205,15 +177,6 @@ public final class Prefetcher {
    * @return null if no key needs a request
    */
   public Request start(int family, byte[][] keys, int count) {
-    return start(family, keys, count, true);
-  }
-
-  /** As {@link #start}, for reads that no operator has announced: the metrics leave it out. */
-  Request startUncounted(int family, byte[][] keys, int count) {
-    return start(family, keys, count, false);
-  }
-
-  private Request start(int family, byte[][] keys, int count, boolean isCounted) {
     buffer.beginCall();
     if (committed.refillIfWorthwhile() && !isUseful(family)) {
       return null;
@@ -243,20 +206,31 @@ public final class Prefetcher {
     if (wantedCount == 0) {
       return null;
     }
-    if (isCounted && singleReadsBefore < 0) {
+    if (singleReadsBefore < 0) {
       singleReadsBefore = committed.singleReads();
     }
-    return new Request(of, Arrays.copyOf(wanted, wantedCount), hashes, isCounted);
+    Answer.Keys requested = new Answer.Keys(of, Arrays.copyOf(wanted, wantedCount), hashes);
+    PendingRows reply = committed.start(requested);
+    return new Request(requested, reply, pending -> receiveKeys(requested, pending));
+  }
+
+  /**
+   * Caches those keys that neither the cache nor the session's writes can answer, as far as memory
+   * allows. No operator has announced their reads: the metrics of prefetch leave them out.
+   */
+  void fetch(int family, byte[][] keys, int count) {
+    buffer.beginCall();
+    committed.prefetch(committed.families.get(family), buffer.writes(family), keys, count);
   }
 
   /**
    * Requests the rows of those prefixes that are not here yet, sorted and each once, and returns
-   * without the reply. The rows are kept until those of two further requests have come.
+   * without the reply. The rows are kept until those of some further requests have come.
    *
    * @param prefixes is sorted by this call; at most {@link #MAX_PREFETCH_KEYS} of them are used
    * @return null if no prefix needs a request
    */
-  public RangeRequest startPrefixes(int family, byte[][] prefixes, int count) {
+  public Request startPrefixes(int family, byte[][] prefixes, int count) {
     buffer.beginCall();
     if (committed.refillIfWorthwhile() && !isUseful(family)) {
       return null;
@@ -274,7 +248,7 @@ public final class Prefetcher {
       byte[] endBefore = wanted == 0 ? null : to[wanted - 1];
       boolean overlaps =
           wanted > 0 && (endBefore == null || Arrays.compareUnsigned(prefixes[i], endBefore) < 0);
-      if (!overlaps && !committed.ranges.has(of, prefixes[i], end)) {
+      if (!overlaps && !answers.has(of, prefixes[i], end)) {
         from[wanted] = prefixes[i];
         to[wanted++] = end;
         wantedBytes += prefixes[i].length;
@@ -283,7 +257,10 @@ public final class Prefetcher {
     if (wanted == 0) {
       return null;
     }
-    return new RangeRequest(of, Arrays.copyOf(from, wanted), Arrays.copyOf(to, wanted));
+    Answer.Ranges requested =
+        new Answer.Ranges(of, Arrays.copyOf(from, wanted), Arrays.copyOf(to, wanted));
+    PendingRows reply = committed.pages.startRanges(requested);
+    return new Request(requested, reply, pending -> receiveRanges(requested, pending));
   }
 
   /**
@@ -319,7 +296,7 @@ public final class Prefetcher {
   /** Keys and ranges that were still read alone, since the first request. */
   public long misses() {
     long keys = singleReadsBefore < 0 ? 0 : committed.singleReads() - singleReadsBefore;
-    return keys + committed.ranges.misses() - rangeMissesBefore;
+    return keys + answers.missedRanges();
   }
 
   /** Time for which the session waited for replies. */

@@ -19,7 +19,6 @@ import java.util.function.BooleanSupplier;
  * stop after any page, and a later session continues there: commits in between keep the cached part
  * correct, and a loss of entries ends the refill of that family. Each page is at the cached
  * version, because the engine must have applied it: a row that is cached already is the same there.
- * The engine reads the next page while the rows of this one are added.
  *
  * <p>Evicts no entry of this store, and of other stores only what is above their fair share. Spec:
  * docs/adr/0016-a-store-that-fits-is-refilled.md.
@@ -50,28 +49,20 @@ final class Refill {
    * Refills until the families are complete, memory is used up, or {@code stops} is true, which is
    * called before each request. A family for which there is no memory keeps the rows that were
    * read. Returns the rows that were read; a large row counts as several.
-   *
-   * @param pages of this run alone
    */
-  long run(ScanPages pages, List<CachedFamily> some, BooleanSupplier stops) {
+  long run(PageSource pages, List<CachedFamily> some, BooleanSupplier stops) {
     long cost = 0;
     try {
       for (CachedFamily family : some) {
         boolean goesOn = !family.isComplete && !stops.getAsBoolean();
         while (goesOn) {
-          ScanRequest request = nextPage(family);
-          RowPage page = pages.read(request);
+          RowPage page = pages.read(nextPage(family));
           cost += costOf(page);
-          goesOn = page.more && !stops.getAsBoolean();
-          if (goesOn) {
-            pages.readAhead(page, request);
-          }
-          goesOn &= addAll(family, page);
+          goesOn = addAll(family, page) && page.more && !stops.getAsBoolean();
         }
       }
       return cost;
     } finally {
-      pages.drop();
       key.clear();
       value.clear();
     }

@@ -30,7 +30,6 @@ final class UnorderedScan extends RowCursor {
   private final CommittedCache committed;
   private final CachedFamily family;
   private boolean isCached;
-  private final ScanPages pages;
 
   /** The writes that the scan reads: those below the limits, one per slab. Null: there are none. */
   private final WriteBuffer.Writes writes;
@@ -61,7 +60,6 @@ final class UnorderedScan extends RowCursor {
     this.buffer = buffer;
     this.committed = committed;
     this.family = family;
-    pages = new ScanPages(committed.pages);
     WriteBuffer.Writes current = buffer.writes(family.id);
     writes = current == null || current.count() == 0 ? null : current;
     epoch = writes == null ? 0 : writes.openScan();
@@ -302,10 +300,8 @@ final class UnorderedScan extends RowCursor {
         byte[] from = page == null ? null : page.keyBytes(page.count - 1);
         ScanRequest request =
             new ScanRequest(family.id, from, from == null, null, PAGE_ROWS, PAGE_BYTES);
-        page = pages.read(request);
+        page = committed.pages.read(request);
         committed.notePaid(page);
-        // A write that is spilled from now on is new to the scan, which may return its old value.
-        pages.readAhead(page, request);
         row = 0;
         continue;
       }
@@ -334,7 +330,6 @@ final class UnorderedScan extends RowCursor {
     }
     isClosed = true;
     page = null;
-    pages.drop();
     slab = null;
     // A finished session may be folded in another thread, which ends all scans.
     if (buffer.takesWrites()) {

@@ -69,9 +69,6 @@ final class WriteBuffer {
   /** The scans that must not see later writes. */
   final OpenRanges openRanges = new OpenRanges();
 
-  /** Run before the writes so far are sent and dropped. */
-  final List<Runnable> beforeSpill = new ArrayList<>();
-
   /** It only ascends. */
   private enum Phase {
     WRITING,
@@ -520,9 +517,9 @@ final class WriteBuffer {
   }
 
   private void spill() {
-    beforeSpill.forEach(Runnable::run);
     committed.endRefills(); // a session that has spilled refills nothing
     openRanges.forAll(OpenRanges.Scan::beforeSpill);
+    noteSpill(); // after the reads of the scans, which may add answers
     // Before the first block is sent: a session whose spill failed half-way must not be repeated.
     spillCount++;
     isInconsistent = true;
@@ -531,7 +528,6 @@ final class WriteBuffer {
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         spilledRows.merge(i, rowsOf(families[i]), Long::sum);
-        committed.noteSpill(committed.families.get(i), families[i]);
         shadow(committed.families.get(i), families[i]);
         retire(families[i]);
         families[i] = null;
@@ -539,6 +535,14 @@ final class WriteBuffer {
     }
     // Only now: writes that are sent, and still here, would be sent twice.
     isInconsistent = false;
+  }
+
+  private void noteSpill() {
+    for (int i = 0; i < families.length; i++) {
+      if (families[i] != null) {
+        committed.answers.noteSpill(committed.families.get(i), families[i]);
+      }
+    }
   }
 
   /** Hides the committed entries of spilled keys until the session ends. */

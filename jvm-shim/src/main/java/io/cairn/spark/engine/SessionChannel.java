@@ -103,17 +103,19 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
       rowsRead += rows.count;
       return rows;
     }
-    return readRows(FrameKind.GET, requireApplied, () -> Frames.get(writer, family, keys, count));
+    return readRows(
+        FrameKind.GET, requireApplied, () -> Frames.get(writer, family, keys, count), rows);
   }
 
   @Override
   public RowPage scan(ScanRequest request, long requireApplied) {
-    return readRows(FrameKind.SCAN, requireApplied, () -> Frames.scan(writer, request));
+    return readRows(
+        FrameKind.SCAN, requireApplied, () -> Frames.scan(writer, request), new RowPage());
   }
 
-  private RowPage readRows(int kind, long requireApplied, Runnable build) {
-    readRows(request(kind, requireApplied, writer, build), rows);
-    return rows;
+  private RowPage readRows(int kind, long requireApplied, Runnable build, RowPage into) {
+    readRows(request(kind, requireApplied, writer, build), into);
+    return into;
   }
 
   private void readRows(Reply reply, RowPage into) {
@@ -124,11 +126,6 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   @Override
   public PendingRows startGet(int family, byte[][] keys, int count, long requireApplied) {
     return start(FrameKind.GET, requireApplied, () -> Frames.get(writer, family, keys, count));
-  }
-
-  @Override
-  public PendingRows startScan(ScanRequest request, long requireApplied) {
-    return start(FrameKind.SCAN, requireApplied, () -> Frames.scan(writer, request));
   }
 
   @Override
@@ -377,8 +374,11 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
 
   private Reply requestOnce(int kind, long requireApplied, FrameWriter frame, Runnable build) {
     long number = sendRequest(kind, requireApplied, frame, build);
-    if (rows.data.length > 0 && rows.data.length <= WriteBlock.TARGET_BYTES * 2) {
-      // The last page is invalid from now on: its array receives the next reply.
+    if (kind != FrameKind.SCAN
+        && rows.data.length > 0
+        && rows.data.length <= WriteBlock.TARGET_BYTES * 2) {
+      // The last page is invalid from now on: its array receives the next reply. A page of a scan
+      // keeps its array, which must not be longer than it needs.
       channel.reusePayload(rows.data);
       rows.data = new byte[0];
     }

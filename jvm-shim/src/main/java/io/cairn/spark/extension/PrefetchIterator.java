@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.function.Supplier;
+import java.util.function.UnaryOperator;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -43,12 +44,25 @@ public final class PrefetchIterator extends AbstractIterator<InternalRow> {
    * A column family in which the operator reads the keys of its input rows.
    *
    * @param isPrefix it scans all keys of the family that have the row's key as their prefix
+   * @param index null: none
    */
-  public record Target(StateStoreId store, String family, boolean isPrefix) {
+  public record Target(StateStoreId store, String family, boolean isPrefix, Index index) {
     private KeyPrefetch find() {
-      return isPrefix ? KeyPrefetch.findPrefixes(store, family) : KeyPrefetch.find(store, family);
+      KeyPrefetch found =
+          isPrefix ? KeyPrefetch.findPrefixes(store, family) : KeyPrefetch.find(store, family);
+      if (found != null && index != null) {
+        found.followIndex(index.family, index.keyOf);
+      }
+      return found;
     }
   }
+
+  /**
+   * A family that the operator scans for the keys of another one.
+   *
+   * @param keyOf returns the encoded key that an encoded key of the index names; null: none
+   */
+  public record Index(String family, UnaryOperator<byte[]> keyOf) {}
 
   /**
    * A list per key, as Spark's joins keep it: its length in one family, its elements in another one

@@ -11,7 +11,7 @@ public interface EngineSource {
   /**
    * Reads keys in bulk. The reply has one row per key, in the order of the keys; its own keys are
    * empty. If values are large, the reply has fewer rows, at least one, and says that more follow:
-   * the caller then requests the rest.
+   * the caller then requests the rest. The page is valid until the next request.
    *
    * @param requireApplied the engine applies deltas up to this version before it answers; 0 does
    *     not wait
@@ -20,7 +20,7 @@ public interface EngineSource {
 
   /**
    * Reads one page of keys in ascending unsigned order: the session's spill merged over committed
-   * rows.
+   * rows. The page stays valid.
    */
   RowPage scan(ScanRequest request, long requireApplied);
 
@@ -29,9 +29,6 @@ public interface EngineSource {
    * meanwhile, or other calls of the source.
    */
   PendingRows startGet(int family, byte[][] keys, int count, long requireApplied);
-
-  /** Sends the request of {@link #scan} and returns without its reply. */
-  PendingRows startScan(ScanRequest request, long requireApplied);
 
   /**
    * Requests the rows of ranges of one family, which ascend and do not overlap, and returns without

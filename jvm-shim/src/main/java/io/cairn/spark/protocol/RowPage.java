@@ -8,8 +8,7 @@ import java.util.Arrays;
  * A page of rows from the engine, as regions of one byte array.
  *
  * <p>The key of row i is {@code data[keyOffset[i] .. +keyLength[i])}, its value likewise; a value
- * length of -1 means that there is no value. The arrays may be longer than {@code count}. A page is
- * valid until the next request to its source; {@link #copy} returns one that stays valid.
+ * length of -1 means that there is no value. The arrays may be longer than {@code count}.
  */
 public final class RowPage {
   /** Origins of a row, as on the data channel. DO NOT RENUMBER. */
@@ -93,29 +92,5 @@ public final class RowPage {
   /** Sets a span to the value that {@link #paddedValue} has returned. */
   public static void unpad(byte[] padded, ByteSpan into) {
     into.set(padded, Bytes.ARRAY + VALUE_PADDING, padded.length - VALUE_PADDING);
-  }
-
-  /** Copies the page; the copy stays valid after the next request. */
-  public RowPage copy() {
-    RowPage copy = new RowPage();
-    copy.count = count;
-    copy.more = more;
-    copy.data = Arrays.copyOf(data, usedBytes());
-    copy.keyOffset = Arrays.copyOf(keyOffset, count);
-    copy.keyLength = Arrays.copyOf(keyLength, count);
-    copy.valueOffset = Arrays.copyOf(valueOffset, count);
-    copy.valueLength = Arrays.copyOf(valueLength, count);
-    copy.origin = Arrays.copyOf(origin, count);
-    return copy;
-  }
-
-  /** The end of the last row in the array, which may have been made for a longer page. */
-  private int usedBytes() {
-    int used = 0;
-    for (int row = 0; row < count; row++) {
-      int valueEnd = valueOffset[row] + Math.max(0, valueLength[row]);
-      used = Math.max(used, Math.max(keyOffset[row] + keyLength[row], valueEnd));
-    }
-    return used;
   }
 }

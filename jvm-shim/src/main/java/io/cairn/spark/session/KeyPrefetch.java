@@ -4,6 +4,7 @@ import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.cache.Prefetcher;
 import io.cairn.spark.codec.RowCodec;
 import java.util.Arrays;
+import java.util.function.UnaryOperator;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 
@@ -21,7 +22,7 @@ public final class KeyPrefetch {
   private int count;
 
   /** Receives the reply of the last request; null: there is none. */
-  private Runnable inFlight;
+  private Prefetcher.Request inFlight;
 
   /** The rows are read by scans of these keys as prefixes. */
   private final boolean arePrefixes;
@@ -56,9 +57,7 @@ public final class KeyPrefetch {
     }
     session.enter("prefetch");
     try {
-      boolean isPresent =
-          session.present().containsKey(familyName) && session.families.get(familyName) != null;
-      if (!isPresent) {
+      if (!isPresent(session, familyName)) {
         return null;
       }
       StoreSession.OpenFamily found = session.family("prefetch", familyName);
@@ -67,6 +66,28 @@ public final class KeyPrefetch {
     } finally {
       session.leave();
     }
+  }
+
+  /**
+   * Tells that another family of the store, if it has it, is an index of this one: the operator may
+   * scan it, and read the keys that its keys name.
+   *
+   * @param keyOf returns the encoded key that an encoded key of the index names; null: none
+   */
+  public void followIndex(String indexName, UnaryOperator<byte[]> keyOf) {
+    session.enter("prefetch");
+    try {
+      if (isPresent(session, indexName)) {
+        int index = session.family("prefetch", indexName).id();
+        session.cache.followIndex(index, family.id(), keyOf);
+      }
+    } finally {
+      session.leave();
+    }
+  }
+
+  private static boolean isPresent(StoreSession session, String familyName) {
+    return session.present().containsKey(familyName) && session.families.get(familyName) != null;
   }
 
   /** Whether reads of the family may need the engine. False: its keys need no prefetch. */
@@ -113,14 +134,11 @@ public final class KeyPrefetch {
     count = 0;
   }
 
-  private Runnable request() {
+  private Prefetcher.Request request() {
     Prefetcher prefetcher = session.cache.prefetcher;
-    if (arePrefixes) {
-      Prefetcher.RangeRequest request = prefetcher.startPrefixes(family.id(), keys, count);
-      return request == null ? null : request::finish;
-    }
-    Prefetcher.Request request = prefetcher.start(family.id(), keys, count);
-    return request == null ? null : request::finish;
+    return arePrefixes
+        ? prefetcher.startPrefixes(family.id(), keys, count)
+        : prefetcher.start(family.id(), keys, count);
   }
 
   /**
@@ -148,12 +166,12 @@ public final class KeyPrefetch {
 
   /** Waits until the reads of the requested keys find them in the cache. */
   public void finish() {
-    Runnable request = inFlight;
+    Prefetcher.Request request = inFlight;
     inFlight = null;
     if (request != null && session.isOpen()) {
       session.enter("prefetch");
       try {
-        request.run();
+        request.finish();
       } finally {
         session.leave();
       }

@@ -14,8 +14,26 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
  * A column family of a stateful operator's stores.
  *
  * @param isPrefix the operator scans it by the key of a row as a prefix
+ * @param timeIndex the family that has its keys in the order of their times: [[TimeIndex]]
  */
-final case class StateFamily(store: String, family: String, isPrefix: Boolean = false)
+final case class StateFamily(
+    store: String,
+    family: String,
+    isPrefix: Boolean = false,
+    timeIndex: Option[String] = None)
+
+/**
+ * The index of rows by time that Spark's joins of format 4 keep. Its keys are a time and the key of
+ * the join; the keys of the rows have the time at their end.
+ */
+object TimeIndex {
+  private val TimeBytes = 8
+
+  /** The key of the row that a key of the index names; null if it is too short. */
+  def rowKey(indexKey: Array[Byte]): Array[Byte] =
+    if (indexKey.length < TimeBytes) null
+    else indexKey.drop(TimeBytes) ++ indexKey.take(TimeBytes)
+}
 
 /**
  * The state in which a stateful operator reads the keys of its input rows. A family that a task does
@@ -36,7 +54,8 @@ final case class PrefetchedState(
     new PrefetchIterator.Target(
       new StateStoreId(checkpoint, operator, partition, of.store),
       of.family,
-      of.isPrefix)
+      of.isPrefix,
+      of.timeIndex.map(new PrefetchIterator.Index(_, TimeIndex.rowKey(_))).orNull)
 }
 
 /**

@@ -93,7 +93,9 @@ object PrefetchRule extends Rule[SparkPlan] {
     def state(own: String, other: String): PrefetchedState =
       if (join.stateFormatVersion > 3) {
         // It appends to its own side without a read, and scans the other side's times of the key.
-        val times = family(other, "keyWithTsToValues").copy(isPrefix = true)
+        // To remove old rows of an outer join, it scans their times, and reads each row.
+        val times = family(other, "keyWithTsToValues")
+          .copy(isPrefix = true, timeIndex = Some(s"$other-tsWithKey"))
         PrefetchedState(info.checkpointLocation, info.operatorId, Seq(times))
       } else {
         val lengths = family(other, "keyToNumValues")

@@ -231,11 +231,6 @@ public final class CacheBenchmark {
     }
 
     @Override
-    public PendingRows startScan(ScanRequest request, long requireApplied) {
-      return () -> scan(request, requireApplied);
-    }
-
-    @Override
     public PendingRows startRanges(
         int family, byte[][] from, byte[][] to, int count, long requireApplied) {
       throw new UnsupportedOperationException();

@@ -218,6 +218,10 @@ final class MapEngine implements EngineSource {
 
   @Override
   public RowPage get(int family, byte[][] keys, int requested, long requireApplied) {
+    return get(family, keys, requested, requireApplied, reply);
+  }
+
+  private RowPage get(int family, byte[][] keys, int requested, long requireApplied, RowPage into) {
     int count = Math.min(requested, mostKeys);
     getRequests++;
     keysRequested += count;
@@ -237,35 +241,36 @@ final class MapEngine implements EngineSource {
       values.add(value);
       none.add(new byte[0]);
     }
-    RowPage rows = answer(none, values, origins);
+    RowPage rows = answer(none, values, origins, into);
     rows.more = count < requested;
     return rows;
   }
 
-  private RowPage answer(List<byte[]> keys, List<byte[]> values, byte[] origins) {
+  private static RowPage answer(
+      List<byte[]> keys, List<byte[]> values, byte[] origins, RowPage into) {
     int bytes = 0;
     for (int i = 0; i < keys.size(); i++) {
       bytes += keys.get(i).length + (values.get(i) == null ? 0 : values.get(i).length);
     }
-    Arrays.fill(reply.data, (byte) 0x5a);
-    reply.reset(keys.size(), bytes);
+    Arrays.fill(into.data, (byte) 0x5a);
+    into.reset(keys.size(), bytes);
     int at = 0;
     for (int i = 0; i < keys.size(); i++) {
       byte[] key = keys.get(i);
       byte[] value = values.get(i);
-      System.arraycopy(key, 0, reply.data, at, key.length);
-      reply.keyOffset[i] = at;
-      reply.keyLength[i] = key.length;
+      System.arraycopy(key, 0, into.data, at, key.length);
+      into.keyOffset[i] = at;
+      into.keyLength[i] = key.length;
       at += key.length;
-      reply.valueOffset[i] = at;
-      reply.valueLength[i] = value == null ? -1 : value.length;
+      into.valueOffset[i] = at;
+      into.valueLength[i] = value == null ? -1 : value.length;
       if (value != null) {
-        System.arraycopy(value, 0, reply.data, at, value.length);
+        System.arraycopy(value, 0, into.data, at, value.length);
         at += value.length;
       }
-      reply.origin[i] = origins[i];
+      into.origin[i] = origins[i];
     }
-    return reply;
+    return into;
   }
 
   @Override
@@ -303,19 +308,14 @@ final class MapEngine implements EngineSource {
     for (int i = 0; i < origins.length; i++) {
       origins[i] = spill.containsKey(keys.get(i)) ? RowPage.SPILL : RowPage.COMMITTED;
     }
-    RowPage page = answer(keys, values, origins);
+    RowPage page = answer(keys, values, origins, new RowPage());
     page.more = more;
     return page;
   }
 
   @Override
   public PendingRows startGet(int family, byte[][] keys, int count, long requireApplied) {
-    return pending(get(family, keys, count, requireApplied).copy());
-  }
-
-  @Override
-  public PendingRows startScan(ScanRequest request, long requireApplied) {
-    return pending(scan(request, requireApplied).copy());
+    return pending(get(family, keys, count, requireApplied, new RowPage()));
   }
 
   @Override
@@ -328,7 +328,7 @@ final class MapEngine implements EngineSource {
     for (int i = 0; i < count && !more; i++) {
       assertTrue(i == 0 || UNSIGNED.compare(to[i - 1], from[i]) <= 0, "ranges do not ascend");
       ScanRequest range = new ScanRequest(family, from[i], true, to[i], 1 << 14, 1 << 20);
-      RowPage page = scan(range, requireApplied).copy();
+      RowPage page = scan(range, requireApplied);
       for (int row = 0; row < page.count; row++) {
         keys.add(page.keyBytes(row));
         int at = page.valueOffset[row];
@@ -337,9 +337,9 @@ final class MapEngine implements EngineSource {
       }
       more = page.more || keys.size() > 60 && i < count - 1;
     }
-    RowPage page = answer(keys, values, origins.toByteArray());
+    RowPage page = answer(keys, values, origins.toByteArray(), new RowPage());
     page.more = more;
-    return pending(page.copy());
+    return pending(page);
   }
 
   /** The engine answers when it is asked; sometimes the reply is lost with the worker. */

@@ -228,7 +228,7 @@ class PrefetchedReadsTest {
   void prefixesThatAreSpilledBeforeTheReplyAreRequestedAgain() {
     CacheFixture f = new CacheFixture(64 << 10);
     byte[][] prefixes = withPrefixes(f, 20);
-    Prefetcher.RangeRequest request =
+    Prefetcher.Request request =
         f.session.prefetcher.startPrefixes(ORDERED, prefixes.clone(), prefixes.length);
     f.put(ORDERED, "007", "new");
     f.fillUntilSpilled();

@@ -598,18 +598,23 @@ class StateCacheModelTest {
       }
     }
 
-    /** Reads the keys that the rows of an ordered family name as an index by time; writes some. */
+    private static byte[] named(byte[] row) {
+      return row.length < 8
+          ? null
+          : MapEngine.join(Arrays.copyOfRange(row, 8, row.length), Arrays.copyOf(row, 8));
+    }
+
+    /** Reads the keys that the rows of an ordered family name as an index; writes some. */
     void readIndexed(int family) {
       int index = ORDERED_FAMILIES[random.nextInt(ORDERED_FAMILIES.length)];
       boolean writes = index != family && random.nextBoolean();
+      session.followIndex(index, family, Store::named);
       RowCursor scan = session.range(index, random.nextInt(3) == 0 ? null : key(), null);
       for (int left = random.nextInt(80); left > 0 && scan.next(); left--) {
-        byte[] row = scan.key.toArray();
-        if (row.length < 8) {
+        byte[] named = named(scan.key.toArray());
+        if (named == null) {
           continue;
         }
-        byte[] named =
-            MapEngine.join(Arrays.copyOfRange(row, 8, row.length), Arrays.copyOf(row, 8));
         if (writes && random.nextInt(3) == 0) {
           put(family, named);
         }
@@ -658,7 +663,7 @@ class StateCacheModelTest {
       byte[][] prefixes = new byte[random.nextInt(60)][];
       Arrays.setAll(prefixes, i -> prefix());
       if (session.prefetcher.isUseful(family)) {
-        Prefetcher.RangeRequest request =
+        Prefetcher.Request request =
             session.prefetcher.startPrefixes(family, prefixes, prefixes.length);
         if (request != null) {
           requests.add(request::finish);
