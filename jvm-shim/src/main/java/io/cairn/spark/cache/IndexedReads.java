@@ -3,6 +3,7 @@ package io.cairn.spark.cache;
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.RowPage;
+import java.lang.ref.WeakReference;
 
 /**
  * Requests the keys of coming reads in bulk from the rows of an open scan, if those are an index by
@@ -31,22 +32,10 @@ final class IndexedReads {
   /** Requests pay only if one key in so many is read. */
   private static final int MIN_USED_DIVISOR = 16;
 
-  /** An open scan, at the place that it has reached. */
-  interface Scan {
-    /** The page that has the committed rows at this place; null: they do not come in pages. */
-    RowPage page();
-
-    /** The first row of the page that the scan has not passed. */
-    int row();
-
-    /** The end of the page's rows that belong to the scan. */
-    int rowEnd();
-  }
-
   private final Prefetcher prefetcher;
 
-  /** The scan that was opened last; null: it has ended. */
-  private Scan scan;
+  /** The scan that was opened last, unless its user has abandoned it; null: it has ended. */
+  private WeakReference<Scan> followed;
 
   /** Null: no read has followed the scan. */
   private CachedFamily family;
@@ -70,7 +59,7 @@ final class IndexedReads {
   /** Begins to compare reads with the rows of a scan. */
   void follow(Scan opened) {
     forget();
-    scan = opened;
+    followed = new WeakReference<>(opened);
     keyCount = FIRST_AHEAD_KEYS;
     requestedCount = 0;
     usedCount = 0;
@@ -78,7 +67,7 @@ final class IndexedReads {
 
   /** Ends what {@link #follow} began, unless another scan was opened since. */
   void end(Scan closed) {
-    if (scan == closed) {
+    if (followed != null && followed.refersTo(closed)) {
       forget();
     }
   }
@@ -88,18 +77,19 @@ final class IndexedReads {
       ahead.drop();
       ahead = null;
     }
-    scan = null;
+    followed = null;
     family = null;
     page = null;
   }
 
   /** Requests keys if this one, which is about to be read, follows the scan. */
   void beforeRead(CachedFamily of, ByteSpan key) {
-    RowPage current = scan == null ? null : scan.page();
+    Scan scan = followed == null ? null : followed.get();
+    RowPage current = scan == null ? null : scan.page;
     if (current == null || of.knowsAbsentKeys() || family != null && family != of) {
       return;
     }
-    int row = find(current, scan.row(), key);
+    int row = find(current, scan.row, key);
     if (row < 0) {
       return;
     }
@@ -112,12 +102,12 @@ final class IndexedReads {
     }
     if (ahead != null && row >= aheadFrom) {
       finishAhead();
-      requestNext();
+      requestNext(scan);
     } else if (row >= end) {
       end = row;
-      requestNext();
+      requestNext(scan);
       finishAhead();
-      requestNext();
+      requestNext(scan);
     }
   }
 
@@ -137,12 +127,12 @@ final class IndexedReads {
   }
 
   /** Requests the keys that the next rows of the page name. REQUIRES: none is in flight. */
-  private void requestNext() {
+  private void requestNext(Scan scan) {
     if (usedCount * MIN_USED_DIVISOR < requestedCount) {
       return;
     }
     int limit = Math.min(keyCount, prefetcher.keyLimit(family.id) / MEMORY_DIVISOR);
-    int count = Math.min(limit, scan.rowEnd() - end);
+    int count = Math.min(limit, scan.rowEnd - end);
     if (count <= 0) {
       return;
     }

@@ -75,6 +75,9 @@ final class MapEngine implements EngineSource {
   /** Every write fails, as if the worker were lost. */
   boolean failsWrites;
 
+  /** Every request of keys fails, as if the worker were lost. */
+  boolean failsGets;
+
   /** No session can begin, as if the worker were lost. */
   boolean failsAtOnce;
 
@@ -218,6 +221,9 @@ final class MapEngine implements EngineSource {
 
   @Override
   public RowPage get(int family, byte[][] keys, int requested, long requireApplied) {
+    if (failsGets) {
+      throw new IllegalStateException("worker lost");
+    }
     int count = Math.min(requested, mostKeys);
     getRequests++;
     keysRequested += count;
