@@ -177,6 +177,7 @@ def test_stores_that_wait_for_few_threads_all_get_their_snapshot(
 
         try:
             list(threads.map(open_and_fill, range(1, 13)))
+            # Twelve files on two threads: the last one ends after one and a half grace periods.
             slow = proxy.add(
                 Fault(b"PUT ", contains=b"/sst/", times=100, before=lambda: time.sleep(1))
             )

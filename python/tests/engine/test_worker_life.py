@@ -166,7 +166,7 @@ def test_after_kill_9_during_idle_batches_every_version_loads(
     store.load(0)
     ids: list[str | None] = [None]
     rows: list[dict[bytes, bytes]] = [{}]
-    for version in range(1, 31):
+    for version in range(1, 21):
         if version % 10 == 3:  # never in a version in which the worker is killed
             store.write([(PUT, 0, b"%d" % version, b"1")])
             rows.append(rows[-1] | {b"%d" % version: b"1"})
@@ -189,8 +189,8 @@ def test_after_kill_9_during_idle_batches_every_version_loads(
 
     kept = {path.name.split("_")[0] for path in (Path(url) / "changelog").iterdir()}
     assert "1" not in kept
-    assert not {"24", "25", "26", "27", "28", "29", "30"} & kept
-    for version in (28, 30, 29):
+    assert not {str(version) for version in range(14, 21)} & kept
+    for version in (18, 20, 19):
         store.load(version, ids[version])
         assert store.scan() == rows[version]
 

@@ -6,11 +6,12 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cairn import socket_folder
 from cairn.socket_folder import SocketFolder
 
 # Kills this process at one call of a function, before or after it is executed.
@@ -83,16 +84,16 @@ def test_a_folder_of_a_worker_that_runs_or_starts_stays(
 ) -> None:
     """Another worker must not take its socket, nor make it start in a folder that is gone."""
     running = SocketFolder(tmp_path)
-    real, others = socket_folder._open, [running]
+    make, others = tempfile.mkdtemp, [running]
 
-    def start_another(folder: Path) -> int:
+    def start_another(**options: Any) -> str:  # noqa: ANN401 - those of mkdtemp
+        folder = str(make(**options))
         monkeypatch.undo()
         others.append(SocketFolder(tmp_path))
-        return real(folder)
+        return folder
 
     # Another worker starts after the folder was made, and before its lock is held.
-    monkeypatch.setattr(socket_folder, "_remove_stale", lambda _: None)
-    monkeypatch.setattr(socket_folder, "_open", start_another)
+    monkeypatch.setattr(tempfile, "mkdtemp", start_another)
     starting = SocketFolder(tmp_path)
 
     folders = [one.socket_path.parent for one in (*others, starting)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.commit_point import commit_changelog
+from cairn.checkpoint.faults import FaultHook, no_fault
 from cairn.checkpoint.orphans import sweep_orphans
 from cairn.checkpoint.presence import header_under_plain_name, is_stored
 from cairn.checkpoint.purge import Purger, PurgeSchedule
@@ -43,6 +44,7 @@ class StoreCheckpoint:
         conf: the instance's settings.
         writer: the writer that snapshots name.
         resources: the worker's resources for transfers.
+        fault: called at each fault point.
     """
 
     def __init__(
@@ -53,16 +55,21 @@ class StoreCheckpoint:
         conf: EngineConf,
         writer: SnapshotWriter,
         resources: TransferResources,
+        *,
+        fault: FaultHook = no_fault,
     ) -> None:
         self.objects = objects
         self.store = store
         self.conf = conf
         self._checkpoint_format = checkpoint_format
+        self._fault = fault
         self.recovery = Recovery(objects, store, checkpoint_format, resources)
         self.uploader = SnapshotUploader(
-            objects, store, writer, resources, grace_ms=conf.orphan_grace_ms
+            objects, store, writer, resources, grace_ms=conf.orphan_grace_ms, fault=fault
         )
-        self._purger = Purger(objects, checkpoint_format, grace_ms=conf.orphan_grace_ms)
+        self._purger = Purger(
+            objects, checkpoint_format, grace_ms=conf.orphan_grace_ms, fault=fault
+        )
 
     @property
     def has_checkpoint_ids(self) -> bool:
@@ -116,7 +123,13 @@ class StoreCheckpoint:
 
     def commit(self, header: ChangelogHeader, data: bytes) -> None:
         """Make an encoded version durable; see ``commit_point.commit_changelog``."""
-        commit_changelog(self.objects, header, data, checkpoint_format=self._checkpoint_format)
+        commit_changelog(
+            self.objects,
+            header,
+            data,
+            checkpoint_format=self._checkpoint_format,
+            fault=self._fault,
+        )
 
     def purge(
         self,
@@ -148,7 +161,9 @@ class StoreCheckpoint:
         """
         if not self.uploader.excludes_others():
             return 0
-        return sweep_orphans(self.objects, manifest, kept, grace_ms=self.conf.orphan_grace_ms)
+        return sweep_orphans(
+            self.objects, manifest, kept, grace_ms=self.conf.orphan_grace_ms, fault=self._fault
+        )
 
     def pin_content(self, checkpoint_id: CheckpointId | None) -> bytes:
         """Return the bytes of the pin of a read of a version."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from commits import commit_reply, expected_rows
 from lookups import lookup, lookup_rows
 
+from cairn.checkpoint.faults import FaultHook, no_fault
 from cairn.checkpoint.reader_pins import ReaderPins
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
@@ -83,6 +84,9 @@ class Rig:
             they use their own bound only.
         beside: an instance whose worker has this one too.
         clock: of the worker.
+
+    Attributes:
+        fault: called at each fault point.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class Rig:
             self.event_loop: EventLoop = beside.event_loop
             self.resources: WorkerResources = beside.resources
         self.resources.reader_pins = reader_pins or self.resources.reader_pins
+        self.fault: FaultHook = no_fault
         self.url = url
         self.checkpoint_format = checkpoint_format
         self.conf = EngineConf.from_mapping(conf)
@@ -165,6 +170,7 @@ class Rig:
             self.conf,
             SnapshotWriter(self.run, writer, engine_description()),
             self.resources.transfers,
+            fault=lambda point: self.fault(point),  # noqa: PLW0108 - tests replace it
         )
 
     @property
@@ -178,7 +184,7 @@ class Rig:
     def load(
         self, version: int, checkpoint_id: str | None, progress: Progress | None = None
     ) -> dict[str, Any]:
-        request = LoadRequest(1, self._next_session(), version, checkpoint_id)
+        request = LoadRequest(1, self.next_session(), version, checkpoint_id)
         return self._load(request, progress)
 
     def load_snapshot(
@@ -187,7 +193,7 @@ class Rig:
         return self._load(
             LoadSnapshotRequest(
                 1,
-                self._next_session(),
+                self.next_session(),
                 version,
                 checkpoint_id,
                 snapshot_version=snapshot,
@@ -195,7 +201,12 @@ class Rig:
             )
         )
 
-    def _next_session(self) -> SessionId:
+    def compact(self) -> None:
+        """Merge all files of the database, as RocksDB does by itself later."""
+        self.local.db._db.compact_range(None, None)
+
+    def next_session(self) -> SessionId:
+        """Begin a session at the version that is loaded."""
         self.number += 1
         self._forget_writes()
         return SessionId(1, self.number)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from commits import commit_reply
 
 from cairn.engine.channel import Connection
@@ -39,12 +41,29 @@ class RefusedError(Exception):
         self.kind = fields["kind"]
 
 
+def hold(
+    monkeypatch: pytest.MonkeyPatch, owner: type, method: str
+) -> tuple[threading.Event, threading.Event]:
+    """Make a method of a class set the first event and wait for the second."""
+    is_entered, is_released = threading.Event(), threading.Event()
+    real = getattr(owner, method)
+
+    def slow(*arguments: object, **named: object) -> object:
+        is_entered.set()
+        assert is_released.wait(20)
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(owner, method, slow)
+    return is_entered, is_released
+
+
 class Served:
     """A worker in this process, one connection to it, and one store at version 0."""
 
     def __init__(self, local: Path, sockets: Path) -> None:
         self.directories = WorkerDirectories(local, sockets)
-        self.worker = Worker(self.directories, WorkerLimits(64 << 20, 1 << 20), token=b"token")
+        self.limits = WorkerLimits(64 << 20, 1 << 20)
+        self.worker = Worker(self.directories, self.limits, token=b"token")
         # A worker's sockets end with its process; here the test must close them.
         self.connections: list[Connection] = []
         service: Any = self.worker._listener._dispatcher
@@ -57,11 +76,7 @@ class Served:
 
         service.on_frame = note
         self.worker.start()
-        self.peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.peer.settimeout(20)
-        self.peer.connect(str(self.directories.socket_path))
-        self.send(frames.HELLO, b"token")
-        self.receive()
+        self.peer = self.connect()
         self.opened: dict[str, Any] = {
             "store": {"operator": 0, "partition": 0, "name": "default"},
             "url": str(local / "objects"),
@@ -83,6 +98,15 @@ class Served:
         self.call("open_instance", **self.opened)
         self.call("load", session=SESSION, version=0)
         self.instance = self.worker.instance(1)
+
+    def connect(self) -> socket.socket:
+        """Open a connection that may send frames."""
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        peer.settimeout(20)
+        peer.connect(str(self.directories.socket_path))
+        self.send(frames.HELLO, b"token", peer=peer)
+        self.receive(peer)
+        return peer
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 - as JSON has it
         answer = self.worker.call(method, {"instance": 1} | arguments)
@@ -108,21 +132,22 @@ class Served:
         sequence: int = 0,
         applied: int = 0,
         rows: int = 1,
+        peer: socket.socket | None = None,
     ) -> None:
         body = bytes(memoryview(payload))
-        self.peer.sendall(
+        (peer or self.peer).sendall(
             frames.encode_header(Header(kind, 0, session, sequence, applied, rows, len(body)))
             + body
         )
 
-    def receive(self) -> tuple[Header, bytes]:
-        header = frames.decode_header(self._exactly(frames.HEADER_BYTES))
-        return header, self._exactly(header.payload_bytes)
+    def receive(self, peer: socket.socket | None = None) -> tuple[Header, bytes]:
+        header = frames.decode_header(self._exactly(frames.HEADER_BYTES, peer))
+        return header, self._exactly(header.payload_bytes, peer)
 
-    def _exactly(self, count: int) -> bytes:
+    def _exactly(self, count: int, peer: socket.socket | None) -> bytes:
         data = b""
         while len(data) < count:
-            piece = self.peer.recv(count - len(data))
+            piece = (peer or self.peer).recv(count - len(data))
             assert piece, "the worker closed the connection"
             data += piece
         return data

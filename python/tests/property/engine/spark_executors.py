@@ -97,7 +97,7 @@ class Instance(Rig):
 
     def load_empty(self, version: int, checkpoint_id: str | None) -> dict[str, Any]:
         """Begin a batch on an empty store, as Spark's ``loadEmptyStore``."""
-        session = self._next_session()
+        session = self.next_session()
         return self._load(LoadRequest(1, session, version, checkpoint_id, load_empty=True))
 
     def maintain(self, *, cleanup: bool = True) -> dict[str, Any]:

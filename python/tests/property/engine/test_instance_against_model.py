@@ -24,7 +24,7 @@ from rig import Rig, family
 from cairn.errors import DataError
 from cairn.rocks import RocksDb, ingestion
 from cairn.rocks.keys import successor
-from cairn.store.local import local_state
+from cairn.store.local import arrivals, writer
 from cairn.store.rows.committed import CommittedRows, ScanRequest
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class InstanceMachine(RuleBasedStateMachine):
             self.write_frame(rows, knows=False)
             self.commit_and_open(follow=True)
             if then != "nothing":
-                self.rig.event_loop.run(self.rig.local.write_runs)
+                self.rig.event_loop.run(self.rig.local.writer.write_runs)
         if then == "write" and self.held is None:
             self.rig.until_written(self.version)
         if beside_checkpoint:
@@ -295,7 +295,7 @@ class InstanceMachine(RuleBasedStateMachine):
     @rule()
     def begin_to_write(self) -> None:
         """Reads, commits and loads meet every stage of a write."""
-        self.rig.event_loop.run(self.rig.local.write_runs)
+        self.rig.event_loop.run(self.rig.local.writer.write_runs)
 
     @rule()
     def write_all(self) -> None:
@@ -366,7 +366,7 @@ class InstanceMachine(RuleBasedStateMachine):
         if hasattr(self, "rig"):
             local, pending = self.rig.local, self.rig.resources.pending
             counted, real = self.rig.event_loop.run(
-                lambda: (pending.current, local.pending_bytes())
+                lambda: (pending.current, local.writer.pending_bytes())
             )
             assert counted == real
 
@@ -473,11 +473,11 @@ def test_every_version_is_exactly_its_rows(
     machine: type[InstanceMachine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Put, delete, append, drop, spill, commit, abort, crash, reload, snapshot, in any order."""
-    monkeypatch.setattr(local_state, "_SORTED_AT_ONCE_ROWS", 4)
-    monkeypatch.setattr(local_state, "_READ_LATELY_VERSIONS", 2)
-    monkeypatch.setattr(local_state, "_MAX_UNSORTED", 3)
-    monkeypatch.setattr(local_state, "_MAX_RUNS", 2)
-    monkeypatch.setattr(local_state, "_PIECE_ROWS", 3)
+    monkeypatch.setattr(arrivals, "_SORTED_AT_ONCE_ROWS", 4)
+    monkeypatch.setattr(arrivals, "_READ_LATELY_VERSIONS", 2)
+    monkeypatch.setattr(arrivals, "_MAX_UNSORTED", 3)
+    monkeypatch.setattr(writer, "_MAX_RUNS", 2)
+    monkeypatch.setattr(writer, "_PIECE_ROWS", 3)
     monkeypatch.setattr(ingestion, "_PART_ROWS", 3)
     files = {"numpy": 0, "rocksdb": 0}
     write = RocksDb.write

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from checkpoint_kit import (
@@ -26,6 +26,7 @@ from cairn.checkpoint.upload import SnapshotResult
 from cairn.errors import BusyError, UnavailableError
 from cairn.storage.base import Payload, StoredObject
 from cairn.storage.parallel import in_turns
+from harness.processes import wait_until
 
 T = TypeVar("T")
 _GRACE_S = GRACE_MS / 1000
@@ -86,6 +87,11 @@ def put_counts(world: World) -> int:
     return world.objects.request_counts().get("PutObject", 0)
 
 
+def await_other_pin(world: World, former: list[str]) -> None:
+    """Wait until the pins are others."""
+    wait_until(lambda: world.names("pin/") != former, 20, "a new pin")
+
+
 def test_an_upload_longer_than_the_grace_period_completes(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,8 +108,7 @@ def test_an_upload_longer_than_the_grace_period_completes(
         for _ in range(12):
             world.clock.advance(_GRACE_S * 0.3)
             before = world.names("pin/")
-            while world.names("pin/") == before:
-                threading.Event().wait(0.002)
+            await_other_pin(world, before)
             sweep(query)
 
     result = snapshot(query, model, None, at(FaultPoint.SNAPSHOT_AFTER_SST, a_slow_file))
@@ -432,24 +437,28 @@ def first(running: Collection[Future[T]]) -> Collection[Future[T]]:
 def test_stores_take_turns() -> None:
     """A store of two files must not wait until the thousands of another one are uploaded."""
     order: list[str] = []
-    first_runs = threading.Event()
     go_on = threading.Event()
+    submitted = threading.Semaphore(0)
+
+    class Shared(ThreadPoolExecutor):
+        def submit(self, *call: Any, **named: Any) -> Future[Any]:  # noqa: ANN401 - any call's
+            future = super().submit(*call, **named)
+            submitted.release()
+            return future
 
     def work(name: str) -> None:
-        first_runs.set()
         go_on.wait(10)
         order.append(name)
 
-    with ThreadPoolExecutor(2) as shared, ThreadPoolExecutor(2) as callers:
+    with Shared(2) as shared, ThreadPoolExecutor(2) as callers:
 
         def run(name: str, count: int) -> list[None]:
             return list(in_turns(shared, work, [name] * count, at_once=2, await_some=first))
 
         large = callers.submit(run, "large", 200)
-        assert first_runs.wait(10)
+        assert all(submitted.acquire(timeout=10) for _ in range(2))
         small = callers.submit(run, "small", 2)
-        while shared._work_queue.qsize() < 2:  # of the small one
-            threading.Event().wait(0.001)
+        assert all(submitted.acquire(timeout=10) for _ in range(2))
         go_on.set()
         small.result(20)
         large.result(20)
@@ -462,7 +471,7 @@ def test_stores_take_turns() -> None:
 def test_turns_end_with_the_first_failure() -> None:
     """No call is running or waiting when the failure is raised, and the others' files are known."""
     ended: list[int] = []
-    other_runs = threading.Event()
+    other_runs, is_found = threading.Event(), threading.Event()
 
     def work(number: int) -> int:
         if number == 3:
@@ -470,13 +479,21 @@ def test_turns_end_with_the_first_failure() -> None:
             raise UnavailableError("the storage does not answer")
         if number > 3:
             other_runs.set()
-            threading.Event().wait(0.1)  # it runs when the failure is found
+            assert is_found.wait(10)
+            # Time for a wrong one to raise the failure while this call runs.
+            threading.Event().wait(0.05)
         ended.append(number)
         return number
 
+    def noted(running: Collection[Future[int]]) -> Collection[Future[int]]:
+        done = first(running)
+        if any(future.exception() for future in done):
+            is_found.set()
+        return done
+
     with ThreadPoolExecutor(2) as shared:
         with pytest.raises(UnavailableError):
-            list(in_turns(shared, work, range(1, 51), at_once=2, await_some=first))
+            list(in_turns(shared, work, range(1, 51), at_once=2, await_some=noted))
         count = len(ended)
 
     assert len(ended) == count

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
 from lookups import lookup, lookup_rows
-from served import SESSION, Served
+from served import SESSION, Served, hold
 
 from cairn.engine import frame_service
 from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA, Header
 from cairn.protocol.session_id import SessionId
 from cairn.rocks import RocksDb
-from cairn.store.rows.runs import Run
+from cairn.store.write.session import StoreSession
 from cairn.store.write.spill import RunFiles
+from harness.processes import wait_until
 
-KIB = 1 << 10
 MIB = 1 << 20
 
 
@@ -38,38 +39,46 @@ def test_a_sender_that_is_faster_than_the_disk_waits(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a bound it fills the memory: 200 MB of frames, in a worker of 256 MB."""
-    served.worker._resources.run_bytes = 64 * KIB
-    released = threading.Event()
-    make = RunFiles.make
+    _, is_released = hold(monkeypatch, RunFiles, "make")
+    is_paused, is_sent = threading.Event(), threading.Event()
+    taken: list[int] = []
+    add_frame, pause_if_full = StoreSession.add_frame, StoreSession.pause_if_full
 
-    def wait(files: RunFiles, batches: Sequence[pa.RecordBatch]) -> Run:
-        assert released.wait(20)
-        return make(files, batches)
+    def add_noted(session: StoreSession, sequence: int, rows: pa.RecordBatch) -> None:
+        taken.append(rows.nbytes)
+        add_frame(session, sequence, rows)
 
-    monkeypatch.setattr(RunFiles, "make", wait)
-    count = 100
-    sent = threading.Event()
+    def pause_noted(session: StoreSession, resume: Callable[[], None]) -> bool:
+        is_full = pause_if_full(session, resume)
+        if is_full:
+            is_paused.set()
+        return is_full
+
+    monkeypatch.setattr(StoreSession, "add_frame", add_noted)
+    monkeypatch.setattr(StoreSession, "pause_if_full", pause_noted)
+    count = 2 * 4 * served.limits.run_bytes // MIB
 
     def send() -> None:
-        for sequence in range(1, count + 1):
-            payload = put(b"%03d" % sequence, b"v" * 16 * KIB)
-            served.send(frames.WRITES, payload, sequence=sequence)
-        sent.set()
+        with served.connect() as peer:
+            for sequence in range(1, count + 1):
+                payload = put(b"%03d" % sequence, bytes(MIB))
+                served.send(frames.WRITES, payload, sequence=sequence, peer=peer)
+            is_sent.set()
 
     sender = threading.Thread(target=send)
     sender.start()
-    session = None
-    while not sent.is_set() and (session is None or not session._senders):
-        session = served.instance._session
-    assert session is not None
-    held_bytes = session._frame_bytes
+    assert is_paused.wait(20)
+    for _ in range(10):  # each time the worker looks at all connections
+        assert look_up(served) == [(frames.ORIGIN_ABSENT, None)]
+    held_bytes, was_sent = sum(taken), is_sent.is_set()
 
-    released.set()
+    is_released.set()
 
     sender.join(20)
-    assert sent.is_set()
-    # Four runs, and what one read of the socket added to them.
-    assert held_bytes <= 4 * 64 * KIB + 256 * KIB + 16 * KIB
+    assert is_sent.is_set()
+    assert not was_sent
+    # Four runs, and the last frame.
+    assert held_bytes <= 4 * served.limits.run_bytes + 2 * MIB
     answer = served.commit(frames=count, rows=count, expected_rows=count)
     assert answer["counts"] == {"0": count}
 
@@ -131,27 +140,13 @@ def look_up(served: Served) -> list[tuple[int, bytes | None]]:
     return lookup_rows(header, payload)
 
 
-def hold(monkeypatch: pytest.MonkeyPatch, method: str) -> tuple[threading.Event, threading.Event]:
-    """Make ``method`` of ``RocksDb`` set the first event and wait for the second."""
-    is_entered, is_released = threading.Event(), threading.Event()
-    real = getattr(RocksDb, method)
-
-    def slow(*arguments: object, **named: object) -> None:
-        is_entered.set()
-        assert is_released.wait(20)
-        real(*arguments, **named)
-
-    monkeypatch.setattr(RocksDb, method, slow)
-    return is_entered, is_released
-
-
 def test_reads_are_answered_while_another_database_is_opened(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start of a query opens a hundred databases; the running queries read meanwhile."""
     second = {"instance": 2, "session": SessionId(2, 1).pack()}
     served.call("open_instance", **(served.opened | second))
-    is_entered, is_released = hold(monkeypatch, "__init__")
+    is_entered, is_released = hold(monkeypatch, RocksDb, "__init__")
 
     with ThreadPoolExecutor(1) as threads:
         loaded = threads.submit(served.call, "load", version=0, **second)
@@ -169,7 +164,7 @@ def test_neither_reads_nor_the_load_wait_while_a_database_is_closed(
 ) -> None:
     """A close writes the memtable, although the directory is removed afterwards."""
     former = served.instance.state.local.db
-    is_entered, is_released = hold(monkeypatch, "close")
+    is_entered, is_released = hold(monkeypatch, RocksDb, "close")
 
     served.call("load", session=SESSION + 1, version=7, load_empty=True)
 
@@ -177,8 +172,7 @@ def test_neither_reads_nor_the_load_wait_while_a_database_is_closed(
     assert look_up(served) == [(frames.ORIGIN_ABSENT, None)]
     assert former.directory.exists()
     is_released.set()
-    while former.directory.exists():
-        threading.Event().wait(0.01)
+    wait_until(lambda: not former.directory.exists(), 20, "the end of the former database")
 
 
 @pytest.mark.parametrize("size", [0, 10, 16 << 20])
@@ -202,7 +196,8 @@ def test_a_reply_of_another_thread_to_a_closed_connection_is_dropped(served: Ser
     served.send(frames.WRITES, put(b"a", b"1"), sequence=1)
     served.commit()
     connection = served.connections[0]
-    served.worker._event_loop.run(connection.close)
+    served.peer.shutdown(socket.SHUT_WR)
+    assert served.peer.recv(1) == b"", "the worker has closed its end"
 
     request = Header(frames.COMMIT, 0, SESSION, 7, 0, 0, 0)
     connection.reply_from_thread(request, b"{}", rows=0, applied=3)

@@ -8,13 +8,15 @@ import os
 import stat
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cairn.engine import directories
 from cairn.engine.directories import WorkerDirectories
 from cairn.errors import ConfigError, DiskFullError
+
+Flock = Callable[[int, int], None]
 
 
 def test_a_worker_that_is_starting_does_not_count_as_dead(
@@ -22,24 +24,33 @@ def test_a_worker_that_is_starting_does_not_count_as_dead(
 ) -> None:
     """Its directory exists and is not locked yet: the other would remove it."""
     is_created, may_continue = threading.Event(), threading.Event()
-    lock = directories._lock
+    second_waits = threading.Event()
+    flock = fcntl.flock
     started: list[WorkerDirectories] = []
 
-    def slow_lock(root: Path, *, creates: bool = True) -> int:
-        if not is_created.is_set():
+    def noted(descriptor: int, operation: int) -> None:
+        locked = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if is_created.is_set():
+            if locked == tmp_path / "local" and operation == fcntl.LOCK_EX:
+                second_waits.set()
+        elif locked.name.startswith("cairn-worker-"):
             is_created.set()
             assert may_continue.wait(20)
-        return lock(root, creates=creates)
+        flock(descriptor, operation)
 
     def start() -> None:
         started.append(WorkerDirectories(tmp_path / "local", tmp_path / "sockets"))
 
-    monkeypatch.setattr(directories, "_lock", slow_lock)
+    monkeypatch.setattr(fcntl, "flock", noted)
     first, second = threading.Thread(target=start), threading.Thread(target=start)
     first.start()
     assert is_created.wait(20)
     second.start()
-    second.join(0.3)
+    assert second_waits.wait(20)
+    local = os.open(tmp_path / "local", os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        flock(local, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(local)
     may_continue.set()
     first.join(20)
     second.join(20)
@@ -54,6 +65,13 @@ def test_a_worker_that_is_starting_does_not_count_as_dead(
 def start(tmp_path: Path, *, keeps_cache: bool = True) -> WorkerDirectories:
     """Start a worker."""
     return WorkerDirectories(tmp_path / "local", tmp_path / "sockets", keeps_cache=keeps_cache)
+
+
+def lock_of_files(descriptor: int, operation: int, flock: Flock = fcntl.flock) -> None:
+    """Lock files, but no folders, as NFS does."""
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EBADF, "Bad file descriptor")
+    flock(descriptor, operation)
 
 
 def end(worker: WorkerDirectories) -> None:
@@ -215,14 +233,7 @@ def test_without_locks_of_folders_a_file_is_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_alive: bool
 ) -> None:
     """NFS locks files only."""
-    flock = fcntl.flock
-
-    def of_files(descriptor: int, operation: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EBADF, "Bad file descriptor")
-        flock(descriptor, operation)
-
-    monkeypatch.setattr(fcntl, "flock", of_files)
+    monkeypatch.setattr(fcntl, "flock", lock_of_files)
     worker = start(tmp_path)
     if not is_alive:
         worker.close()
@@ -248,12 +259,19 @@ def test_a_worker_killed_before_it_had_a_lock_counts_as_dead(tmp_path: Path) -> 
 
 
 def test_a_start_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark starts the worker again and again; each start would leave two folders."""
+    """Spark starts the worker again and again; each start would leave two folders.
 
-    def fail(_: Path, **__: bool) -> int:
-        raise OSError(errno.ENOSPC, "no room")
+    Without locks of folders it creates a file.
+    """
+    open_file = os.open
 
-    monkeypatch.setattr(directories, "_lock", fail)
+    def without_space(path: str | Path, flags: int, *mode: int, dir_fd: int | None = None) -> int:
+        if Path(path).name == "lock":
+            raise OSError(errno.ENOSPC, "no room")
+        return open_file(path, flags, *mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(fcntl, "flock", lock_of_files)
+    monkeypatch.setattr(os, "open", without_space)
 
     with pytest.raises(DiskFullError):
         start(tmp_path)

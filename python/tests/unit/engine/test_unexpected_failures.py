@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from lookups import lookup
-from served import SESSION, RefusedError, Served
+from served import SESSION, RefusedError, Served, hold
 
 from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.protocol.session_id import SessionId
-from cairn.rocks import Ingestion
+from cairn.rocks import Ingestion, RocksDb
+from cairn.store.rows.runs import Run
 from cairn.store.write.session import StoreSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from cairn.errors import CairnError
 
 ONE_PUT = pa.RecordBatch.from_pylist(
     [{"op": 1, "cf": 0, "key": b"a", "value": b"1", "presence": 2}], WRITES_SCHEMA
@@ -75,22 +78,31 @@ def test_a_commit_with_wrong_arguments_is_refused(served: Served, payload: bytes
 
 def test_a_read_that_waited_gets_the_error(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an answer the task waits until its timeout, and so do all other waiting tasks."""
-    local = served.instance.state.local
-    admit = local._admit
-    monkeypatch.setattr(local, "_admit", lambda: None)
+    instance = served.instance
+    is_sorting, is_released = hold(monkeypatch, Run, "__init__")
+    waiting = threading.Semaphore(0)
+    when_applied = instance.when_applied
+
+    def noted(version: int, act: Callable[[CairnError | None], None]) -> None:
+        when_applied(version, act)
+        waiting.release()
+
+    monkeypatch.setattr(instance, "when_applied", noted)
+    monkeypatch.setattr(instance, "get", out_of_memory)
     served.send(frames.WRITES, ONE_PUT.serialize(), sequence=1)
     served.commit()
-    monkeypatch.setattr(served.instance, "get", out_of_memory)
     for sequence in (1, 2):
         served.send(
             frames.GET, ONE_GET.serialize(), session=SESSION + 1, sequence=sequence, applied=1
         )
-    served.worker._event_loop.run(admit)
+    assert all(waiting.acquire(timeout=20) for _ in range(2))
+    assert is_sorting.wait(20)
+    is_released.set()
     replies = [served.receive() for _ in range(2)]
 
     assert [header.kind for header, _ in replies] == [frames.ERROR] * 2
     assert [json.loads(payload)["code"] for _, payload in replies] == ["CAIRN_BUSY"] * 2
-    assert local.applied_through == 1
+    assert instance.state.local.applied_through == 1
 
 
 CHANGES = pa.RecordBatch.from_pydict(
@@ -176,10 +188,18 @@ def test_a_busy_store_blocks_neither_others_nor_its_own_new_credentials(
     instance = served.instance
     renewed: list[Mapping[str, str]] = []
     monkeypatch.setattr(instance.state.checkpoint.objects, "renew", renewed.append)
-    with ThreadPoolExecutor(1) as threads, instance._lock:
+    is_loading, is_released = hold(monkeypatch, RocksDb, "__init__")
+    with ThreadPoolExecutor(2) as threads:
+        loaded = threads.submit(
+            served.call, "load", session=SESSION + 1, version=7, load_empty=True
+        )
+        assert is_loading.wait(20)
         for number in (1, 2):
             opened = {**served.opened, "instance": number, "storage": {"token": "new"}}
             threads.submit(served.call, "open_instance", **opened).result(30)
+        assert not loaded.done()
+        is_released.set()
+        loaded.result(30)
 
     assert renewed == [{"token": "new"}]
     served.call("close_instance", instance=2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from cairn.rocks import RocksDb, RocksMemory
 from cairn.rocks.pages import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -67,7 +68,7 @@ def test_a_page_takes_few_rows_that_it_does_not_return(sizes: list[tuple[int, in
 
 
 def test_the_presence_of_large_rows_is_found_without_most_of_their_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """A commit of keys whose presence is unknown would need the memory of 32 old values."""
     db = RocksDb(tmp_path / "db", RocksMemory(8 * MIB, MIB), create=True)
@@ -81,19 +82,17 @@ def test_the_presence_of_large_rows_is_found_without_most_of_their_values(
     ingestion = db.new_ingestion(pa.record_batch(columns, schema=CHANGELOG_SCHEMA), 1, frozenset())
     assert db.write(ingestion, lambda: True)
     db.ingest(ingestion)
-    sizes: list[int] = []
-    get = RocksDb._get
+    asked = [b"%04d" % number for number in range(120)]
 
-    def noted(database: RocksDb, names: list[bytes]) -> object:
-        found: Any = get(database, names)
-        values: list[bytes | None] = found if isinstance(found, list) else [found]
-        sizes.append(sum(len(value) for value in values if value is not None))
-        return found
+    def peak_bytes(read: Callable[[], object]) -> int:
+        tracemalloc.start()
+        try:
+            read()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
 
-    monkeypatch.setattr(RocksDb, "_get", noted)
-
-    found = db.present(0, [b"%04d" % number for number in range(120)])
-
-    assert found == [number % 2 == 0 for number in range(120)]
-    assert sum(sizes) <= MIB
+    assert peak_bytes(lambda: db.get_many(0, asked[:32])) > 4 * MIB
+    assert peak_bytes(lambda: db.present(0, asked)) <= MIB
+    assert db.present(0, asked) == [number % 2 == 0 for number in range(120)]
     db.close()

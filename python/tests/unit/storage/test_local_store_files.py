@@ -338,7 +338,7 @@ def test_a_replacement_excludes_writers_of_other_processes(store: LocalStore, ro
         assert other.stdout is not None
         assert other.stdout.readline() == b"up\n"
         with pytest.raises(subprocess.TimeoutExpired):
-            other.wait(0.3)
+            other.wait(0.3)  # what it would do without the lock takes a few milliseconds
         while_locked = (root / "x").read_bytes()
     with other:
         assert other.wait(20) == 0

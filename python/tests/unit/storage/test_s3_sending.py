@@ -56,7 +56,7 @@ def test_a_server_may_take_a_body_later_than_it_accepts_a_connection(
     source.write_bytes(bytes(SIZE))
 
     def pause_first(stream: BufferedIOBase, length: int) -> bytes:
-        threading.Event().wait(0.8)
+        threading.Event().wait(0.8)  # this time is the subject: twice the limit of connecting
         return stream.read(length)
 
     stub.read_body = pause_first

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from cairn.clock import SYSTEM_CLOCK, Clock, FakeClock
 from cairn.errors import CairnError, ProtocolError, UnavailableError
 from cairn.protocol import files, frames
 from cairn.protocol.frames import Header
@@ -35,9 +36,11 @@ class OddShim(FakeShim):
         yield from self.reply(header)
 
 
-def failure(reply: Callable[[Header], Iterator[bytes]], call: str = "get") -> CairnError:
+def failure(
+    reply: Callable[[Header], Iterator[bytes]], call: str = "get", clock: Clock = SYSTEM_CLOCK
+) -> CairnError:
     """Return the error of a call that is answered so."""
-    connections = StorageConnections()
+    connections = StorageConnections(clock)
     OddShim(reply=reply).connect(connections)
     settings = {"file_system": str(FILE_SYSTEM), "timeout_ms": str(TIMEOUT_MS)}
     store = HadoopStore(URL, settings, connections)
@@ -118,13 +121,15 @@ def test_an_error_that_is_no_json_is_refused() -> None:
 
 def test_a_reply_in_drops_is_given_up_in_time() -> None:
     """A shim that sends a byte now and then does not answer."""
+    clock = FakeClock()
 
     def drops(request: Header) -> Iterator[bytes]:
-        for byte in frame(request, READ, struct.pack("<QQ", 0, 1)):
+        # More than the socket holds: no time passes after the last byte.
+        for byte in frame(request, READ, bytes(1 << 20)):
             yield bytes([byte])
-            time.sleep(TIMEOUT_MS / 4000)
+            clock.advance(TIMEOUT_MS / 4000)
 
-    late = failure(drops)
+    late = failure(drops, clock=clock)
 
     assert isinstance(late, UnavailableError)
     assert f"within {TIMEOUT_MS} ms" in str(late)

@@ -12,7 +12,7 @@ def test_a_row_of_the_former_kind_does_not_come_back(rig: Rig) -> None:
     rig.write([(1, 0, b"some key of 20 bytes", b"1", 2)])
     one = rig.commit(1, None, [SINGLE])["checkpoint_id"]
     rig.load(1, one)
-    rig.event_loop.run(rig.local.write_runs)
+    rig.event_loop.run(rig.local.writer.write_runs)
     rig.until_written(1)
     rig.write([(2, 0, b"some key of 20 bytes", None, 1)])
     two = rig.commit(2, one, [SINGLE])["checkpoint_id"]
@@ -23,7 +23,7 @@ def test_a_row_of_the_former_kind_does_not_come_back(rig: Rig) -> None:
     three = answer["checkpoint_id"]
     rig.load(3, three)
     in_runs = rig.contents(0, 3)
-    rig.event_loop.run(rig.local.write_runs)
+    rig.event_loop.run(rig.local.writer.write_runs)
     rig.until_written(3)
     written = rig.contents(0, 3)
     rig.load(0, None)

@@ -55,7 +55,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowWrites]:
 @pytest.fixture
 def other(rig: Rig, tmp_path: Path) -> Iterator[Rig]:
     """Return another store of the same worker."""
-    rig.resources.pending._own_bytes = PENDING_BYTES
+    assert rig.resources.pending.limit_bytes == PENDING_BYTES
     other = Rig(
         tmp_path / "other",
         str(tmp_path / "other-objects"),
@@ -124,23 +124,21 @@ class Store:
     run_bytes = waiting_since_ns = 0
     is_write_due = True
 
-    def __init__(self, name: str, slices: int, done: list[str]) -> None:
-        self.name, self.slices, self.done = name, slices, done
-
-    @property
-    def has_work(self) -> bool:
-        return self.slices > 0
+    def __init__(self, name: str, slices: int, scheduler: Scheduler, done: list[str]) -> None:
+        self.name, self.slices, self.scheduler, self.done = name, slices, scheduler, done
 
     def write_slice(self) -> None:
         self.slices -= 1
         self.done.append(self.name)
+        if not self.slices:
+            del self.scheduler.writing[self]  # type: ignore[arg-type] # it has what this needs
 
 
 def test_stores_that_write_take_turns(rig: Rig) -> None:
     """The few rows of a store whose commit waits are not behind all rows of another one."""
     done: list[str] = []
     scheduler = Scheduler(1 << 20, rig.resources.background)
-    for store in (Store("large", 4, done), Store("small", 1, done)):
+    for store in (Store("large", 4, scheduler, done), Store("small", 1, scheduler, done)):
         scheduler.writing[store] = None  # type: ignore[index] # it has what this needs
 
     while scheduler.run_slice():

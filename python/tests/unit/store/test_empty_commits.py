@@ -127,7 +127,7 @@ def test_the_first_version_after_a_store_loaded_empty_has_an_object(stores: Stor
     rig = stores.fresh()
     ids: Ids = [None]
     commit(rig, ids, {b"old": b"1"})
-    rig.instance.load(LoadRequest(1, rig._next_session(), 1, ids[-1], load_empty=True))
+    rig.instance.load(LoadRequest(1, rig.next_session(), 1, ids[-1], load_empty=True))
     answer = rig.commit(2, None, [FAMILY])
 
     assert str(answer["checkpoint_id"]).startswith("u")

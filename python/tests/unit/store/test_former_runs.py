@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from rig import Rig, family
 
-from cairn.checkpoint.faults import FaultPoint
-from cairn.clock import FakeClock
+from cairn.checkpoint.faults import FaultPoint, no_fault
+from cairn.clock import SYSTEM_CLOCK, Clock, FakeClock
 from cairn.errors import UnavailableError
 from cairn.store.snapshot.lineage_bound import take_now
 from cairn.store.snapshot.purge import purge
@@ -32,12 +32,12 @@ class Place:
         self.root = tmp_path / "checkpoint" / "state" / "0" / "3"
         self._runs = 0
 
-    def run(self) -> Run:
-        """Begin a run."""
+    def run(self, clock: Clock = SYSTEM_CLOCK) -> Run:
+        """Begin a run; ``clock`` is that of its worker."""
         self._runs += 1
         conf = {"minDeltasForSnapshot": 2, "minBatchesToRetain": KEEP, "orphanGraceMs": 0}
         local, name = self._tmp_path / f"local{self._runs}", f"run {self._runs}"
-        rig = Rig(local, str(self.root), self.checkpoint_format, conf, run=name)
+        rig = Rig(local, str(self.root), self.checkpoint_format, conf, run=name, clock=clock)
         return Run(self, rig, self._runs * 1000)
 
     def delete(self) -> None:
@@ -178,14 +178,12 @@ def test_the_late_commit_of_a_former_run_does_not_hold_up_the_new_one(place: Pla
     "point", [FaultPoint.SNAPSHOT_AFTER_SST, FaultPoint.SNAPSHOT_BEFORE_MANIFEST], ids=str
 )
 def test_no_snapshot_is_stored_if_the_checkpoint_is_replaced_during_its_upload(
-    place: Place, monkeypatch: pytest.MonkeyPatch, point: FaultPoint
+    place: Place, point: FaultPoint
 ) -> None:
     """An upload may take hours."""
-    former = place.run()
     clock = FakeClock()
-    monkeypatch.setattr(former.rig.state.root_check, "_clock", clock)
+    former = place.run(clock)
     former.commit(5)
-    uploader = former.rig.state.checkpoint.uploader
     runs: list[Run] = []
 
     def replace(reached: str) -> None:
@@ -195,7 +193,7 @@ def test_no_snapshot_is_stored_if_the_checkpoint_is_replaced_during_its_upload(
             runs.append(place.run())
             runs[0].commit(6)
 
-    uploader._fault = replace
+    former.rig.fault = replace
     take_now(former.rig.state, 20)
 
     assert not any(name.startswith("snapshot/") for name in place.names())
@@ -230,23 +228,19 @@ def test_a_snapshot_that_is_repeated_looks_whether_the_checkpoint_is_still_there
         run.rig.crash()
 
 
-def test_a_query_that_runs_on_has_whole_snapshots_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_that_runs_on_has_whole_snapshots_again(place: Place) -> None:
     """A person has deleted its checkpoint; what was uploaded before is not there."""
-    run = place.run()
     clock = FakeClock()
-    monkeypatch.setattr(run.rig.state.root_check, "_clock", clock)
+    run = place.run(clock)
     run.commit(5)
-    uploader = run.rig.state.checkpoint.uploader
 
     def delete(reached: str) -> None:
         if reached == FaultPoint.SNAPSHOT_BEFORE_MANIFEST:
-            uploader._fault = lambda _: None
+            run.rig.fault = no_fault
             clock.advance(60)
             place.delete()
 
-    uploader._fault = delete
+    run.rig.fault = delete
     take_now(run.rig.state, 20)
     run.commit(5)
     run.maintain()
@@ -285,7 +279,7 @@ def test_a_purge_spares_a_checkpoint_that_replaces_its_own_meanwhile(
             runs.append(place.run())
             runs[0].commit(8)
 
-    former.rig.state.checkpoint._purger._fault = replace
+    former.rig.fault = replace
     with former.rig.state.snapshots.lock:
         purge(former.rig.state, None)
 

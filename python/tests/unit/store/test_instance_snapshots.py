@@ -22,8 +22,9 @@ from cairn.errors import (
     MissingError,
     UnknownInstanceError,
 )
+from cairn.ids import VersionRef
 from cairn.store.front.instance import ProviderInstance
-from cairn.store.local.deltas import Delta
+from cairn.store.rows.deltas import Delta
 from cairn.store.snapshot import snapshot
 
 FAMILY = family(0, multi=False)
@@ -141,16 +142,17 @@ def test_a_snapshot_overtaken_by_a_reload_at_its_first_request_has_the_current_v
 ) -> None:
     """The bases of the changelogs that it would name are those of another database."""
     ids = fill(rig, 6)
-    is_present = snapshot._Job.is_present
+    checkpoint = rig.state.checkpoint
+    has_changelog = checkpoint.has_changelog
 
-    def overtaken(job: snapshot._Job) -> bool:
-        monkeypatch.setattr(snapshot._Job, "is_present", is_present)
-        answer = is_present(job)
+    def overtaken(ref: VersionRef) -> bool:
+        monkeypatch.setattr(checkpoint, "has_changelog", has_changelog)
+        answer = has_changelog(ref)
         rig.load(0, None)
         rig.load(3, ids[3])
         return answer
 
-    monkeypatch.setattr(snapshot._Job, "is_present", overtaken)
+    monkeypatch.setattr(checkpoint, "has_changelog", overtaken)
 
     assert maintain(rig)["snapshot_version"] == 3
     assert [path.name for path in (tmp_path / "objects" / "snapshot").iterdir()] == [
@@ -235,8 +237,7 @@ def test_a_commit_at_the_bound_of_the_lineage_asks_for_a_load_around_a_damaged_b
     manifest, ids = with_a_damaged_base(rig, tmp_path)
 
     def commit_next() -> None:
-        rig.number += 1
-        rig._forget_writes()
+        rig.next_session()
         rig.write([(1, 0, b"%d" % len(ids), b"v", 2)])
         ids.append(rig.commit(len(ids), ids[-1], [FAMILY])["checkpoint_id"])
 

@@ -33,7 +33,7 @@ def committed(rig: Rig, *, track_counts: bool = True) -> Iterator[tuple[int, str
         answer = rig.commit(version, checkpoint_id, [LISTS], track_counts=track_counts)
         checkpoint_id = answer["checkpoint_id"]
         rig.load(version, checkpoint_id)
-        rig.event_loop.run(rig.local.write_runs)
+        rig.event_loop.run(rig.local.writer.write_runs)
         rig.until_written(version)
         yield version, checkpoint_id, answer["counts"]
 
@@ -60,7 +60,7 @@ def test_a_list_that_never_grows_has_no_chunks(rig: Rig, *, track_counts: bool) 
         pytest.fail("no changelog")
     rig.load(0, None)
     rig.load(version, checkpoint_id)
-    rig.event_loop.run(rig.local.write_runs)
+    rig.event_loop.run(rig.local.writer.write_runs)
     rig.until_written(version)
     assert rig.contents(0, version) == LISTS_BEGUN
     assert not has_chunks(rig)
@@ -80,7 +80,7 @@ def test_a_list_that_grows_is_its_head_and_chunks(rig: Rig) -> None:
             expected[key] = expected.get(key, b"") + more
         assert rig.contents(0, version) == expected
         assert rig.get(0, KEYS) == [expected[key] for key in KEYS]
-        rig.event_loop.run(rig.local.write_runs)
+        rig.event_loop.run(rig.local.writer.write_runs)
         rig.until_written(version)
         assert rig.contents(0, version) == expected
     assert answer["counts"] == {"0": 6}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from dataclasses import replace
 
 import pytest
+from rig import Rig
 
-from cairn.clock import SYSTEM_CLOCK, FakeClock
+from cairn.clock import FakeClock
 from cairn.rocks import RocksMemory
 from cairn.store.shared import resources
 from cairn.store.shared.resources import PendingBytes
@@ -15,7 +17,9 @@ from cairn.store.shared.resources import PendingBytes
 MIB = 1 << 20
 
 
-def test_memory_is_released_once_for_all_calls_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_released_once_for_all_calls_of_a_second(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A release per commit makes the system clear the same pages for the next commit."""
     started: list[threading.Timer] = []
     monkeypatch.setattr(threading.Timer, "start", lambda timer: started.append(timer))  # noqa: PLW0108 - a method
@@ -25,21 +29,21 @@ def test_memory_is_released_once_for_all_calls_of_a_second(monkeypatch: pytest.M
         malloc_trim = staticmethod(released.append)
 
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Library)
-    release = resources._MemoryRelease(None, SYSTEM_CLOCK)
+    worker = replace(rig.resources)
 
-    release.soon()
-    release.soon()
+    worker.release_memory()
+    worker.release_memory()
     assert len(started) == 1
     assert not released
 
     started[0].function()
     assert released == [0]
-    release.soon()
+    worker.release_memory()
     assert len(started) == 2, "memory that was freed after a release must be released too"
 
 
 def test_unused_memory_is_returned_at_once_where_the_process_has_grown(
-    monkeypatch: pytest.MonkeyPatch,
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Freed memory between buffers in use is kept otherwise: the worker exceeded its bound."""
     released: list[int] = []
@@ -51,16 +55,16 @@ def test_unused_memory_is_returned_at_once_where_the_process_has_grown(
     sizes = iter([50 * MIB, 150 * MIB, 151 * MIB, 200 * MIB])
     monkeypatch.setattr(resources, "resident_bytes", lambda: next(sizes))
     clock = FakeClock()
-    release = resources._MemoryRelease(100 * MIB, clock)
+    worker = replace(rig.resources, high_memory_bytes=100 * MIB, clock=clock)
 
-    release.if_high()
+    worker.release_memory_if_high()
     assert not released
-    release.if_high()
+    worker.release_memory_if_high()
     assert released == [0]
-    release.if_high()
+    worker.release_memory_if_high()
     assert released == [0], "memory in use is not looked through again at once"
     clock.advance(0.1)
-    release.if_high()
+    worker.release_memory_if_high()
     assert released == [0, 0]
 
 
@@ -149,4 +153,8 @@ def test_a_commit_waits_for_its_own_store_and_others_only_for_memory_that_is_nee
     assert not pending.must_wait(small)
     pending.add(small, -901)
     assert pending.current == 0
-    assert not pending._bytes_of, "a store that has none is not counted"
+    pending.add(large, 900)
+    pending.add(new, 701)
+    assert [pending.must_wait(store) for store in (large, new)] == [True, False], (
+        "a store that has none has no part"
+    )

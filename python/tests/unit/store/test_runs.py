@@ -19,9 +19,9 @@ from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.protocol.frames import ORIGIN_COMMITTED, ORIGIN_SPILL
 from cairn.rocks import RocksDb, RocksMemory
-from cairn.store.local.deltas import Delta, merged
 from cairn.store.rows import merge, runs, sorting
 from cairn.store.rows.committed import CommittedRows, ScanRequest
+from cairn.store.rows.deltas import CommittedRun, Delta
 from cairn.store.rows.reads import read_keys
 from cairn.store.rows.runs import NO_RUNS, Run, Runs, SearchedKeys
 from cairn.store.rows.writes import coalesce, newest
@@ -233,17 +233,16 @@ def test_reads_over_runs_equal_the_versions_one_by_one(
         if version == drop:
             model[LISTS] = {}
         if delta.row_count and version - 2 < written:
-            write(database, delta, merged([delta]).run)
+            write(database, delta, CommittedRun([delta]))
         elif delta.row_count:
             deltas.append(delta)
         if version == drop:
             break
-    runs = [merged([delta]) for delta in deltas]
+    runs = [CommittedRun([delta]) for delta in deltas]
     if merge > 1 and len(runs) > 1:
         together = runs[:merge] if are_sorted else deltas[:merge]
-        runs = [merged(together), *runs[merge:]]
-    committed = CommittedRows(database)
-    committed.runs = Runs(tuple(one.run for one in runs))
+        runs = [CommittedRun(together), *runs[merge:]]
+    committed = over(database, runs)
     keys = [b"%02d" % number for number in range(30)]
 
     for cf, rows_of_family in model.items():
@@ -256,6 +255,13 @@ def test_reads_over_runs_equal_the_versions_one_by_one(
         assert scanned(committed, cf, b"05", b"17", limits) == {
             key: value for key, value in rows_of_family.items() if b"05" <= key < b"17"
         }
+
+
+def over(database: RocksDb, runs: list[CommittedRun]) -> CommittedRows:
+    committed = CommittedRows(database)
+    for run in runs:
+        committed.add(run)
+    return committed
 
 
 def read(committed: CommittedRows, cf: int, keys: list[bytes]) -> list[bytes | None]:
@@ -307,8 +313,9 @@ def test_a_page_over_runs_is_bounded_by_bytes(database: RocksDb) -> None:
     """16,384 rows of 5 KiB, of each of eight runs, are more than a message holds."""
     committed = CommittedRows(database)
     keys = [b"%05d" % number for number in range(800)]
-    runs = [[(OP_PUT, 0, key, b"x" * 5000) for key in keys[start::4]] for start in range(4)]
-    committed.runs = Runs(tuple(Run(batch(list(rows))) for rows in runs))
+    for start in range(4):
+        rows: list[Row] = [(OP_PUT, 0, key, b"x" * 5000) for key in keys[start::4]]
+        committed.add(CommittedRun([Delta(2, [batch(rows)], frozenset())]))
     request = ScanRequest(0, None, True, None, 16_384, 100_000)  # noqa: FBT003 - as the frame has it
 
     page = committed.scan(request)
@@ -325,7 +332,7 @@ def test_a_page_is_bounded_by_the_bytes_of_its_keys(database: RocksDb) -> None:
     committed = CommittedRows(database)
     for start in range(2):
         written: list[Row] = [(OP_PUT, 0, key, b"1") for key in keys[start::2]]
-        committed.runs = Runs((*committed.runs.runs, Run(batch(written))))
+        committed.add(CommittedRun([Delta(2, [batch(written)], frozenset())]))
 
     over_runs = committed.scan(request)
     ingestion = database.new_ingestion(
@@ -334,7 +341,7 @@ def test_a_page_is_bounded_by_the_bytes_of_its_keys(database: RocksDb) -> None:
     ingestion.add(len(keys))
     ingestion.finish()
     database.ingest(ingestion)
-    committed.runs = Runs()
+    committed.replace(committed.newer)
     of_database = committed.scan(request)
     in_ranges = database.read_ranges(0, [(key, key + b"\0") for key in keys], (16_384, 100_000))
 
@@ -345,9 +352,9 @@ def test_a_page_is_bounded_by_the_bytes_of_its_keys(database: RocksDb) -> None:
     assert in_ranges.count == 20
 
 
-@given(st.data())
-@pytest.mark.parametrize("column_bytes", [merge._MAX_COLUMN_BYTES, 0])
-def test_rows_are_merged_as_python_merges_them(column_bytes: int, data: st.DataObject) -> None:
+@given(data=st.data())
+@pytest.mark.parametrize("are_large", [False, True])
+def test_rows_are_merged_as_python_merges_them(data: st.DataObject, *, are_large: bool) -> None:
     """A write that is lost, or taken for committed, would be read in its older version."""
     keys = data.draw(ANY_KEYS)
     ops = data.draw(st.sampled_from([[OP_PUT, OP_DELETE], [OP_PUT, OP_DELETE, OP_APPEND]]))
@@ -374,7 +381,8 @@ def test_rows_are_merged_as_python_merges_them(column_bytes: int, data: st.DataO
     count = next((n for n, size in enumerate(sizes, start=1) if size >= limits[1]), len(first))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge, "_MAX_COLUMN_BYTES", column_bytes)
+        if are_large:
+            patch.setattr(merge, "_MAX_COLUMN_BYTES", 0)
         found, is_cut = merge.Layers(
             pa.array(rows, pa.binary()),
             pa.array(rows.values(), pa.binary()),

@@ -22,6 +22,7 @@ from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.rocks import RocksDb, RocksMemory
 from cairn.store.rows import reads, runs
 from cairn.store.rows.committed import CommittedRows, ScanRequest
+from cairn.store.rows.deltas import CommittedRun, Delta
 from cairn.store.rows.merge import value_bytes
 from cairn.store.rows.reads import read_keys, read_page
 from cairn.store.rows.runs import Run, Runs
@@ -231,7 +232,8 @@ def test_frames_that_arrive_while_a_run_is_written_are_in_the_next(
     disk.serve_event_loop()
 
     pool.submit(int).result()
-    assert session._frame_bytes < 8 * KIB
+    in_memory = 40 - len(keys_of(session.spill.batches()))
+    assert in_memory < 8
     assert len(keys_of(session.complete(40, 40, 20))) == 40
 
 
@@ -319,7 +321,7 @@ def test_a_page_over_a_spill_is_bounded_by_bytes(tmp_path: Path, committed: Comm
 def test_a_page_over_many_deleted_keys_yields(tmp_path: Path, committed: CommittedRows) -> None:
     """120,000 of them in one step would stop every store of the worker for 3.6 s."""
     keys = [b"%06d" % number for number in range(10_000)]
-    committed.runs = Runs((Run(puts(keys).select(["op", "cf", "key", "value"])),))
+    committed.add(run_in_memory(puts(keys)))
     rows = [{"op": 2, "cf": 0, "key": key, "value": None, "presence": 1} for key in keys[:-1]]
     spill = Runs((run_of(tmp_path, pa.RecordBatch.from_pylist(rows, WRITES_SCHEMA)),))
     request = ScanRequest(0, None, True, None, 1000, MIB)  # noqa: FBT003 - as the frame has it
@@ -359,7 +361,7 @@ def test_many_keys_of_a_spill_are_read_as_one_by_one(
     monkeypatch.setattr(runs, "_READ_ROWS_PER_KEY", rows_per_key)
     chance = random.Random(7)
     keys = [b"%d" % chance.randrange(10**12) for _ in range(600)] + [b"", b"1", b"\xff" * 20]
-    committed.runs = Runs((Run(coalesce([puts(keys[::2], b"c")])),))
+    committed.add(run_in_memory(puts(keys[::2], b"c")))
     spill = Runs(tuple(run_of(tmp_path, some_writes(chance, keys)) for _ in range(3)))
     wanted = sorted(set(keys) | {key + b"0" for key in keys[::3]})
 
@@ -454,13 +456,14 @@ def test_a_dropped_family_stays_empty_while_its_ranges_are_read(committed: Commi
     """The run with the drop may be written into the database between two steps."""
     keys = [b"%04d" % number for number in range(40)]
     drop = [{"op": OP_DROP_CF, "cf": 0, "key": b"", "value": None, "presence": 0}]
-    committed.runs = Runs((Run(puts(keys)), Run(pa.RecordBatch.from_pylist(drop, WRITES_SCHEMA))))
+    for rows in (puts(keys), pa.RecordBatch.from_pylist(drop, WRITES_SCHEMA)):
+        committed.add(run_in_memory(rows))
     steps = reads.read_ranges(
         committed, Runs(), 0, [(key, key + b"0") for key in keys], HurriedClock()
     )
     next(steps)
 
-    committed.runs = Runs()
+    committed.replace(committed.newer)
 
     _, page = all_steps(steps)
     assert keys_of([page.rows]) == []
@@ -481,19 +484,27 @@ def test_appends_are_read_once_while_their_run_is_written(
     appends = pa.RecordBatch.from_pylist(rows, WRITES_SCHEMA)
     more = [{**row, "value": b"2"} for row in rows[::4]]
     spill = Runs((run_of(tmp_path, pa.RecordBatch.from_pylist(more, WRITES_SCHEMA)),))
-    committed.runs = Runs((Run(appends),))
+    committed.add(run_in_memory(appends))
     ranges: list[tuple[bytes, bytes | None]] = [(key, key + b"0") for key in keys]
 
     steps = reads.read_ranges(committed, spill, 0, ranges, HurriedClock())
     for _ in islice(steps, steps_before):
         assert committed.runs
     write_rows(committed, appends)
-    committed.runs = Runs()
+    committed.replace(committed.newer)
 
     _, page = all_steps(steps)
     assert keys_of([page.rows]) == keys
     values = page.rows.to_pydict()["value"]
     assert values == [b"1" if int(key) % 4 else b"12" for key in keys]
+
+
+def run_in_memory(rows: pa.RecordBatch) -> CommittedRun:
+    return CommittedRun([Delta(2, [changes_of(rows)], frozenset())])
+
+
+def changes_of(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.select(["op", "cf", "key", "value"])
 
 
 def write_to_database(committed: CommittedRows, keys: list[bytes]) -> None:
@@ -502,8 +513,7 @@ def write_to_database(committed: CommittedRows, keys: list[bytes]) -> None:
 
 def write_rows(committed: CommittedRows, rows: pa.RecordBatch) -> None:
     database = committed.database
-    changes = rows.select(["op", "cf", "key", "value"])
-    ingestion = database.new_ingestion(changes, 1, database.multi_families)
+    ingestion = database.new_ingestion(changes_of(rows), 1, database.multi_families)
     ingestion.add(1000)
     ingestion.finish()
     database.ingest(ingestion)

@@ -8,6 +8,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,7 @@ from cairn.storage.base import ObjectInfo
 from cairn.storage.memory import MemoryBucket
 from cairn.store.front import instance
 from cairn.store.snapshot import lineage_bound, snapshot
+from cairn.store.snapshot.purge import purge
 from cairn.store.state.snapshot_runs import SnapshotDone
 from cairn.store.state.store_state import StoreState
 
@@ -207,11 +210,11 @@ def test_what_lost_uploads_leave_is_swept_by_short_runs(job: Job) -> None:
 def test_a_sweep_is_daily_however_often_the_job_runs(job: Job) -> None:
     """It lists the whole store: a process that remembers nothing must not do so each time."""
     sweeps = 0
-    for _ in range(3 * DAY_S // HOUR_S):
+    for _ in range(3 * DAY_S // (2 * HOUR_S)):
         rig = job.start()
         objects = objects_of(rig)
         job.batch(rig)
-        job.clock.advance(HOUR_S)
+        job.clock.advance(2 * HOUR_S)
         job.end(rig, uploads_end=True)
         sweeps += objects.listed.count("changelog/")
 
@@ -269,15 +272,26 @@ def lose_uploads(job: Job, times: int) -> None:
     assert job.names()["snapshot"] == 0
 
 
-def test_a_commit_waits_for_the_snapshot_that_earlier_runs_did_not_finish(job: Job) -> None:
+def test_a_commit_waits_for_the_snapshot_that_earlier_runs_did_not_finish(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The end of a container does not wait: without this commit, no run would get further."""
     lose_uploads(job, 4 * DUE + 1)
     rig = job.start()
     objects = objects_of(rig)
-    threading.Timer(0.3, objects.may_upload.set).start()
+    waits: list[bool] = []
+    wait_for = snapshot.wait_for
+
+    def noted(run: Future[SnapshotDone], wait_s: float) -> SnapshotDone | None:
+        waits.append(run.done())
+        objects.may_upload.set()
+        return wait_for(run, wait_s)
+
+    monkeypatch.setattr(snapshot, "wait_for", noted)
 
     job.batch(rig)
 
+    assert waits == [False]
     assert job.names()["snapshot"] == 1
     job.end(rig, uploads_end=True)
     assert job.lineage() == 0
@@ -314,12 +328,15 @@ def test_at_the_bound_of_lineages_a_run_waits_as_long_as_its_upload_moves(
     job.conf["maxLineage"] = 6
     rig = job.start()
     objects = objects_of(rig)
-    is_done = threading.Event()
+
+    def waits_on() -> bool:
+        return any("waits on" in message for message in caplog.messages)
 
     def move() -> None:
-        for _ in range(20):
+        until = time.monotonic() + 20
+        while not waits_on() and time.monotonic() < until:
             rig.resources.transfers.uploaded()
-            is_done.wait(0.03)
+            time.sleep(0.01)
         objects.may_upload.set()
 
     thread = threading.Thread(target=move)
@@ -328,7 +345,7 @@ def test_at_the_bound_of_lineages_a_run_waits_as_long_as_its_upload_moves(
     thread.join()
 
     assert job.names()["snapshot"] == 1
-    assert any("waits on" in message for message in caplog.messages)
+    assert waits_on()
     job.end(rig, uploads_end=True)
 
 
@@ -435,13 +452,12 @@ def test_a_store_that_is_closed_ends_the_clean_up_of_its_snapshot_first(
     for _ in range(DUE):
         job.run(uploads_end=False)
     may_clean_up = threading.Event()
-    clean_up = snapshot._clean_up
 
-    def late(state: StoreState, done: SnapshotDone) -> int:
+    def late(state: StoreState, store_time: datetime | None, *, sweeps: bool) -> int:
         assert may_clean_up.wait(20)
-        return clean_up(state, done)
+        return purge(state, store_time, sweeps=sweeps)
 
-    monkeypatch.setattr(snapshot, "_clean_up", late)
+    monkeypatch.setattr(snapshot, "purge", late)
     rig = job.start()
     objects = objects_of(rig)
     objects.may_upload.set()

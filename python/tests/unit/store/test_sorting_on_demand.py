@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from rig import Rig, family
 
-from cairn.errors import CairnError
-from cairn.rocks import RocksDb
-from cairn.store.local import deltas, local_state
-from cairn.store.local.deltas import Delta
+from cairn.rocks import Ingestion, RocksDb
+from cairn.store.local import arrivals, merging
+from cairn.store.rows.deltas import CommittedRun, Delta
 
 FAMILY = family(0, multi=False)
 VERSIONS = 5
@@ -23,14 +22,13 @@ VERSIONS = 5
 def sorts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Return the first and last version of each sort and merge."""
     seen: list[tuple[int, int]] = []
-    merged = deltas.merged
 
-    def noted(parts: Any) -> Any:  # noqa: ANN401 - passes on what it gets
+    def noted(parts: Any) -> CommittedRun:  # noqa: ANN401 - passes on what it gets
         seen.append((parts[0].first, parts[-1].last))
-        return merged(parts)
+        return CommittedRun(parts)
 
-    monkeypatch.setattr(local_state, "merged", noted)
-    monkeypatch.setattr(local_state, "_SORTED_AT_ONCE_ROWS", 0)
+    monkeypatch.setattr(merging, "CommittedRun", noted)
+    monkeypatch.setattr(arrivals, "_SORTED_AT_ONCE_ROWS", 0)
     return seen
 
 
@@ -84,7 +82,7 @@ def test_the_first_read_never_sorts_more_than_some_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It would wait too long after a day of tiny commits."""
-    monkeypatch.setattr(local_state, "_MAX_UNSORTED", 3)
+    monkeypatch.setattr(arrivals, "_MAX_UNSORTED", 3)
 
     commit(rig, 1, 6)
     rig.until_applied(4)
@@ -196,20 +194,43 @@ def test_rows_to_be_written_are_written_with_a_version_that_arrives_before_their
     monkeypatch.setattr(rig.resources.sorting, "submit", submit_late)
     rig.event_loop.run(lambda: rig.local.when_readable(1, lambda _: None))  # begins a sort
     last = commit(rig, 2, 2, last)
-    rig.event_loop.run(rig.local.write_runs)
+    rig.event_loop.run(rig.local.writer.write_runs)
     commit(rig, 3, 3, last)
-    written: Future[CairnError | None] = Future()
-    rig.event_loop.run(lambda: rig.local._when_written(2, None, written.set_result))
+    written = rig.resources.background.submit(rig.until_written, 2)
 
     may_sort.set()
 
-    assert written.result(20) is None
+    written.result(20)
     assert sorts[:2] == [(1, 1), (2, 3)]
-    assert rig.event_loop.run(lambda: (rig.local.is_write_due, rig.local.written_through)) == (
-        False,
-        3,
-    )
+    is_due = rig.event_loop.run(lambda: rig.local.writer.is_write_due)
+    assert (is_due, rig.local.written_through) == (False, 3)
     assert rig.contents(0, 3) == expected(3)
+
+
+def test_rows_that_must_be_written_may_arrive_after_others_are(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot may begin before the rows of its version arrive: it would wait for ever."""
+    last = commit(rig, 1, 1)
+
+    def write_all() -> None:
+        rig.local.writer.need(2)  # as a snapshot of version 2
+        rig.local.writer.write_runs()  # as another store that needs memory
+
+    rig.event_loop.run(write_all)
+    rig.until_written(1)
+    has_written = threading.Event()
+    ingest = RocksDb.ingest
+
+    def noted(database: RocksDb, ingestion: Ingestion) -> None:
+        ingest(database, ingestion)
+        has_written.set()
+
+    monkeypatch.setattr(RocksDb, "ingest", noted)
+    commit(rig, 2, 2, last)
+
+    assert has_written.wait(20)
+    assert rig.event_loop.run(lambda: rig.local.written_through) == 2
 
 
 def test_a_snapshot_holds_back_a_run_that_is_written_with_an_earlier_one(
@@ -218,7 +239,7 @@ def test_a_snapshot_holds_back_a_run_that_is_written_with_an_earlier_one(
     """The snapshot's database must have no row above its version."""
     incarnation = commit_above_a_snapshot(rig)
 
-    rig.event_loop.run(rig.local.write_runs)
+    rig.event_loop.run(rig.local.writer.write_runs)
     rig.until_written(3)
     rig.until_applied(6)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rig import STORE, Rig, family
 
-from cairn.checkpoint.faults import FaultPoint
+from cairn.checkpoint.faults import FaultPoint, no_fault
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.clock import FakeClock
@@ -73,7 +73,7 @@ def serve_in_turns(store: MovedStore) -> tuple[Rig, Rig]:
     store.commit_one_row(first, 1)
     store.commit_one_row(second, 4)
     second.until_written(8)
-    second.local.db._db.compact_range(None, None)  # as RocksDB does by itself later
+    second.compact()
     take_snapshot(second)  # of 8: none of the files of 3
     store.commit_one_row(first, 1)  # on version 4, which it has: it does not load 8
     return first, second
@@ -109,17 +109,15 @@ def test_an_executor_whose_upload_is_slow_stores_no_snapshot_with_deleted_files(
     store = MovedStore(tmp_path)
     first, second = serve_in_turns(store)
 
-    uploader = first.state.checkpoint.uploader
-
     def meanwhile(point: str) -> None:
         if point == FaultPoint.SNAPSHOT_BEFORE_SST:
-            uploader._fault = lambda _: None
+            first.fault = no_fault
             store.commit_one_row(second, 3)
             purge_now(second)  # the manifest of 3
             take_snapshot(second)
             purge_now(second)  # its files
 
-    uploader._fault = meanwhile
+    first.fault = meanwhile
     lineage_bound.take_now(first.state, 20)  # of 9: without the files of 3
     assert first.state.snapshots.failure is None
     store.commit_one_row(first, 2)
@@ -185,7 +183,7 @@ class Moves:
             answer = rig.commit(version, self.ids[-1], [FAMILY])
             self.ids.append(answer["checkpoint_id"])
         rig.until_written(version)
-        rig.local.db._db.compact_range(None, None)
+        rig.compact()
         return int(rig.maintain()["deleted_objects"])
 
     def newest_manifest(self) -> manifest.Manifest:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from cairn.store.rows.deltas import CommittedRun, Delta
 
 from cairn.errors import ProtocolError
 from cairn.protocol.frames import WRITES_SCHEMA
-from cairn.store.local.deltas import Delta, merged
 from cairn.store.rows import writes
 from cairn.store.rows.tally import tally
 from cairn.store.write.written import WrittenRows, gather
@@ -119,8 +119,8 @@ def test_random_writes_equal_a_dictionary() -> None:
         assert {(row["cf"], row["key"]): row["value"] for row in rows} == model
         assert len(rows) == len(model)
         if rows:
-            delta = merged([Delta(1, found.delta(), frozenset())])
-            assert delta.run.rows.num_rows == len(model)
+            delta = CommittedRun([Delta(1, found.delta(), frozenset())])
+            assert delta.rows.num_rows == len(model)
         left = committed - model.keys() | {name for name, value in model.items() if value}
         counts = {cf: sum(name[0] == cf for name in committed) for cf in (0, 1)}
         assert writes.counts_after(counts, found.tally, [0, 1]) == {

@@ -40,6 +40,7 @@ class Exchange:
         timeout_ms: how long the shim may be silent.
         object_name: the file, for errors.
         next_step: the same.
+        clock: measures the silence.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class Exchange:
         timeout_ms: int,
         object_name: str,
         next_step: str = _NEXT_STEP,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._peer = peer
+        self._clock = clock
         self._next_step = next_step
         self._file_system = file_system
         self._timeout_ms = timeout_ms
@@ -81,7 +84,7 @@ class Exchange:
             CairnError: the shim answered with this error.
             ProtocolError: the shim sent something else.
         """
-        deadline_ns = SYSTEM_CLOCK.monotonic_ns() + self._timeout_ms * _NS_PER_MS
+        deadline_ns = self._clock.monotonic_ns() + self._timeout_ms * _NS_PER_MS
         with self._translated():
             header = frames.decode_header(self._read(frames.HEADER_BYTES, deadline_ns))
             if header.payload_bytes > files.MAX_REPLY_BYTES:
@@ -106,7 +109,7 @@ class Exchange:
         data = bytearray(size)
         view, filled = memoryview(data), 0
         while filled < size:
-            left_ns = deadline_ns - SYSTEM_CLOCK.monotonic_ns()
+            left_ns = deadline_ns - self._clock.monotonic_ns()
             if left_ns <= 0:
                 raise TimeoutError
             self._peer.settimeout(left_ns / _NS_PER_S)
@@ -176,7 +179,9 @@ class StorageConnections:
         peer = self._acquire(timeout_ms, object_name)
         exchange = None
         try:
-            exchange = Exchange(peer, file_system, timeout_ms, object_name, self._next_step)
+            exchange = Exchange(
+                peer, file_system, timeout_ms, object_name, self._next_step, self._clock
+            )
             yield exchange
         except CairnError as error:
             error.with_context(object_name=object_name)

@@ -169,7 +169,7 @@ class ProviderInstance:
             if resources.pending.must_wait(state.local):
                 began_ns = now_ns()
                 # Beside the rows of the store that is writing, for which this one need not wait.
-                resources.event_loop.post(state.local.write_runs)
+                resources.event_loop.post(state.local.writer.write_runs)
                 resources.pending.wait(state.local, _MAX_PENDING_WAIT_S)
                 answer.memory_wait_ns = now_ns() - began_ns
             if request.snapshot or lineage_bound.holds_commit(state):

@@ -17,9 +17,10 @@ from cairn.store.rows.merge import Layers
 from cairn.store.rows.runs import NO_RUNS, Runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from cairn.rocks import RocksDb
+    from cairn.store.rows.deltas import CommittedRun
 
 # Rows of each run that are merged at once, at least.
 _MIN_MERGED_ROWS = 256
@@ -63,12 +64,27 @@ class CommittedRows:
 
     Attributes:
         database: holds the older versions.
-        runs: the versions after them.
+        newer: the versions after them, ascending.
+        runs: these, as reads search them.
     """
 
     def __init__(self, database: RocksDb) -> None:
         self.database = database
-        self.runs = Runs()
+        self.newer: tuple[CommittedRun, ...] = ()
+        self.runs = NO_RUNS
+
+    def add(self, run: CommittedRun) -> None:
+        """Add the next versions."""
+        self._set((*self.newer, run))
+
+    def replace(self, former: Sequence[CommittedRun], *now: CommittedRun) -> None:
+        """Put runs, or none, into the place of ``former``, which follow each other."""
+        start = self.newer.index(former[0])
+        self._set((*self.newer[:start], *now, *self.newer[start + len(former) :]))
+
+    def _set(self, newer: tuple[CommittedRun, ...]) -> None:
+        self.newer = newer
+        self.runs = Runs(newer)
 
     def get(self, cf: int, key: bytes) -> bytes | None:
         """Return the value of one key, ``None`` where absent; errors as those of ``RocksDb``."""

@@ -18,11 +18,7 @@ _MEMTABLE_CHECK_BYTES = 1 << 20
 
 
 class ScheduledStore(Protocol):
-    """One store's local state. On the event loop, except ``flush``."""
-
-    @property
-    def has_work(self) -> bool:
-        """Whether rows can be written into the database now."""
+    """One store's writer of the local database. On the event loop, except ``flush``."""
 
     @property
     def waiting_since_ns(self) -> int:
@@ -40,13 +36,13 @@ class ScheduledStore(Protocol):
         """Begin to write all committed rows into the database."""
 
     def write_slice(self) -> None:
-        """Write rows for less than 2 ms; REQUIRES: ``has_work``."""
+        """Write rows for less than 2 ms. REQUIRES: it is among ``Scheduler.writing``."""
 
     def join_one_long_list(self) -> int:
         """Rewrite one list of many chunks; return its bytes, 0 if there was none."""
 
     def memtable_bytes(self) -> int:
-        """Return the size of the open database's memtables, 0 if none is open."""
+        """Return the size of the database's memtables."""
 
     def flush(self) -> None:
         """Write the memtables to SSTs. Any thread."""
@@ -81,7 +77,7 @@ class Scheduler:
         self._open[store] = None
 
     def remove(self, store: ScheduledStore) -> None:
-        """Forget a store. Idempotent."""
+        """Forget a store whose database is closed or broken. Idempotent."""
         for stores in (self._open, self.writing, self.with_long_lists):
             stores.pop(store, None)
         self._failed.discard(store)
@@ -94,9 +90,8 @@ class Scheduler:
         """
         if not self.writing and not self.with_long_lists:
             return False  # at once: the event loop asks after each request
-        waiting = [store for store in self.writing if store.has_work]
-        if waiting:
-            store = min(waiting, key=self._failed.__contains__)
+        if self.writing:
+            store = min(self.writing, key=self._failed.__contains__)
             del self.writing[store]
             self.writing[store] = None  # the last one now
             self._failed.add(store)  # until its slice has succeeded

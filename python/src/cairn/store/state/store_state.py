@@ -41,8 +41,8 @@ from cairn.format.names import changelog_name, plain_changelog_name
 from cairn.metrics import Metrics
 from cairn.rocks import RocksDb
 from cairn.rocks.failures import translate
-from cairn.store.local.deltas import Delta
 from cairn.store.local.local_state import LocalState, nothing_loaded
+from cairn.store.rows.deltas import Delta
 from cairn.store.state.chain import Chain
 from cairn.store.state.repair import Repair
 from cairn.store.state.root_check import RootCheck
@@ -335,7 +335,7 @@ class StoreState:
 
     def _estimated_bytes(self) -> int:
         entry_bytes, entry_count = self.local.db.data_estimate()
-        total = entry_bytes + self.local.pending_bytes()
+        total = entry_bytes + self.local.writer.pending_bytes()
         version = self._version
         if version is None or not entry_count or version.multi_families:
             return total
@@ -350,7 +350,7 @@ class StoreState:
         REQUIRES: a database is open.
         """
         # Most pending rows have keys of the database, or it has hardly any.
-        return max(self.local.db.estimated_key_count(), self.local.pending_rows())
+        return max(self.local.db.estimated_key_count(), self.local.writer.pending_rows())
 
     def figures(self) -> dict[str, int]:
         """Return the instance's metrics and its present sizes, by name."""

@@ -128,10 +128,7 @@ class CacheRefillTest {
       store.remove(key(key), "default");
     }
     store.commit();
-    long deadline = System.nanoTime() + 30_000_000_000L;
-    while (metric(store, "cairnCompleteStores") == 0 && System.nanoTime() < deadline) {
-      Thread.sleep(10);
-    }
+    Waits.until("the refill", () -> metric(store, "cairnCompleteStores") > 0);
 
     StateStore next =
         provider.getStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false);

@@ -296,9 +296,7 @@ class EngineTroubleTest {
               }
             });
     second.start();
-    while (second.getState() != Thread.State.TIMED_WAITING) {
-      Thread.sleep(1);
-    }
+    Waits.untilIn(second, "Semaphore", "tryAcquire");
 
     provider.close();
     held.abort();

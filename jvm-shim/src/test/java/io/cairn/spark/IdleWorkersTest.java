@@ -99,9 +99,7 @@ class IdleWorkersTest {
     CairnStateStoreProvider first = fixture.provider();
     CompletableFuture<Option<String>> id =
         CompletableFuture.supplyAsync(() -> commit(first, 0, NO_ID, 1));
-    while (fixture.workers().isEmpty()) {
-      Thread.sleep(1);
-    }
+    Waits.until("a worker", () -> !fixture.workers().isEmpty());
     ProcessHandle starting = fixture.worker();
 
     providerOfNewSettings();

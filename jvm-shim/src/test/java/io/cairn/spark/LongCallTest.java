@@ -18,13 +18,11 @@ import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.function.BooleanSupplier;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.logging.log4j.Level;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
@@ -52,8 +50,9 @@ class LongCallTest {
   private Path isStuck;
 
   /**
-   * While the file "slow" is there, a read of a changelog takes a second. While "stuck" is there,
-   * requests whose method and name contain its text do not end; the first one creates "is-stuck".
+   * While the file "slow" is there, a read of a changelog ends when the shim has asked seven times
+   * for the result of the load: after about a second. While "stuck" is there, requests whose method
+   * and name contain its text do not end; the first one creates "is-stuck".
    */
   @BeforeEach
   void open() throws IOException {
@@ -63,16 +62,25 @@ class LongCallTest {
     isStuck = fixture.folder.resolve("is-stuck");
     fixture.patchEngine(
         """
-import os, time
+import os, threading, time
 from cairn.checkpoint import transfers
+from cairn.engine.control import ControlEntry
 from cairn.storage.local import LocalStore
 transfers.DOWNLOAD_THREADS = 1
 stuck, slow, is_stuck = '%s', '%s', '%s'
+asked = threading.Semaphore(0)
+call = ControlEntry.call
+def noted(self, method, arguments):
+    if method == 'await':
+        asked.release()
+    return call(self, method, arguments)
+ControlEntry.call = noted
 def patch(name):
     original = getattr(LocalStore, name)
     def patched(self, key, *arguments, **named):
         if os.path.exists(slow) and name.startswith('get'):
-            time.sleep(1)
+            for _ in range(7):
+                asked.acquire(timeout=30)
         while os.path.exists(stuck) and open(stuck).read() in name + ' ' + key:
             open(is_stuck, 'w').close()
             time.sleep(0.01)
@@ -127,16 +135,6 @@ for name in ('get', 'get_start', 'put', 'upload'):
       thread.start();
     }
 
-    /** Waits until the task waits in a method of the shim. */
-    void awaitIn(String type, String method) throws InterruptedException {
-      String frame = "io.cairn.spark.engine." + type + "." + method + "(";
-      await(
-          frame + ")",
-          () ->
-              Arrays.stream(thread.getStackTrace())
-                  .anyMatch(each -> each.toString().contains(frame)));
-    }
-
     /** Interrupts the task, as Spark does, and returns the error that it ends with in time. */
     String cancel(long limitMs) throws InterruptedException, ExecutionException, TimeoutException {
       thread.interrupt();
@@ -146,16 +144,8 @@ for name in ('get', 'get_start', 'put', 'upload'):
     }
   }
 
-  private static void await(String what, BooleanSupplier isMet) throws InterruptedException {
-    long deadlineNs = System.nanoTime() + 30 * SECOND_NS;
-    while (!isMet.getAsBoolean()) {
-      assertTrue(System.nanoTime() < deadlineNs, () -> "waited 30 s for " + what);
-      Thread.sleep(5);
-    }
-  }
-
   private void awaitStuck() throws InterruptedException {
-    await("a request that does not end", () -> Files.exists(isStuck));
+    Waits.until("a request that does not end", () -> Files.exists(isStuck));
   }
 
   /**
@@ -261,16 +251,16 @@ import os, threading
 from cairn.engine.control import ControlEntry
 from cairn.storage.local import LocalStore
 was_asked = threading.Event()
-answer, get = ControlEntry._answer, LocalStore.get
+call, get = ControlEntry.call, LocalStore.get
 def noted(self, method, arguments):
     if method == 'activity':
         was_asked.set()
-    return answer(self, method, arguments)
+    return call(self, method, arguments)
 def late(self, *arguments, **named):
     if os.path.exists('%s'):
         was_asked.wait()
     return get(self, *arguments, **named)
-ControlEntry._answer, LocalStore.get = noted, late
+ControlEntry.call, LocalStore.get = noted, late
 """
             .formatted(slow));
     StateStoreChangeDataReader changes = changeFeed();
@@ -304,7 +294,7 @@ ControlEntry._answer, LocalStore.get = noted, late
     CairnStateStoreProvider other = fixture.provider();
     fixture.signalWorker("STOP");
     Task task = new Task(() -> other.getStore(2, id, false, false));
-    task.awaitIn("Cancellation", "await");
+    Waits.untilIn(task.thread, "Cancellation", "await");
 
     String error = task.cancel(A_SECOND_MS);
 
@@ -353,7 +343,7 @@ ControlEntry._answer, LocalStore.get = noted, late
                 store.put(key(key), value(large), "default");
               }
             });
-    task.awaitIn("DataChannel", "await");
+    Waits.untilIn(task.thread, "DataChannel", "await");
 
     String error = task.cancel(30_000);
 
@@ -414,8 +404,8 @@ ControlEntry._answer, LocalStore.get = noted, late
     CairnStateStoreProvider closed = fixture.provider();
     Task task = new Task(() -> provider.getStore(0, NO_ID, false, false));
     Task second = new Task(() -> closed.getStore(0, NO_ID, false, false).abort());
-    task.awaitIn("Cancellation", "await");
-    second.awaitIn("Cancellation", "await");
+    Waits.untilIn(task.thread, "Cancellation", "await");
+    Waits.untilIn(second.thread, "Cancellation", "await");
     long startedNs = System.nanoTime();
 
     provider.doMaintenance();

@@ -10,7 +10,6 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
-import java.util.Arrays;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.LongStream;
@@ -45,21 +44,6 @@ class TwoThreadsTest {
     fixture.close();
   }
 
-  /** Waits until the thread waits for the engine. */
-  private static void awaitRequest(Thread thread) throws InterruptedException {
-    while (thread.isAlive()
-        && Arrays.stream(thread.getStackTrace())
-            .noneMatch(frame -> frame.getClassName().endsWith(".DataChannel"))) {
-      Thread.sleep(1);
-    }
-  }
-
-  private static void awaitParked(Thread thread) throws InterruptedException {
-    while (thread.getState() != Thread.State.TIMED_WAITING && thread.isAlive()) {
-      Thread.sleep(1);
-    }
-  }
-
   /**
    * The end of a task does not wait for the thread that serves its Python worker. The next session
    * must not receive the channel, and thereby the reply, of that thread.
@@ -80,7 +64,7 @@ class TwoThreadsTest {
               }
             });
     reader.start();
-    awaitRequest(reader);
+    Waits.untilIn(reader, "DataChannel", "receive");
     CompletableFuture<StateStore> next = new CompletableFuture<>();
     Thread ending =
         new Thread(
@@ -89,7 +73,7 @@ class TwoThreadsTest {
               next.complete(provider.getStore(1, id, false, false));
             });
     ending.start();
-    awaitParked(ending);
+    Waits.untilIn(ending, "AbstractQueuedSynchronizer", "acquire");
 
     assertFalse(next.isDone(), "the next session began while a row call ran");
     fixture.signalWorker("CONT");
@@ -121,7 +105,7 @@ class TwoThreadsTest {
     StateStore store = opened.get(30, TimeUnit.SECONDS);
     fixture.signalWorker("STOP");
     isStopped.complete(null);
-    awaitRequest(task);
+    Waits.untilIn(task, "DataChannel", "receive");
     CompletableFuture<Void> ended = new CompletableFuture<>();
     Thread ending =
         new Thread(
@@ -130,7 +114,7 @@ class TwoThreadsTest {
               ended.complete(null);
             });
     ending.start();
-    awaitParked(ending);
+    Waits.untilIn(ending, "AbstractQueuedSynchronizer", "acquire");
 
     assertFalse(ended.isDone(), "the session ended while a row call ran");
     fixture.signalWorker("CONT");

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.Waits;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.FrameKind;
@@ -102,10 +103,12 @@ class DataChannelTest {
   void largeFramesPassInBothDirections() throws Exception {
     byte[] large = new byte[8 << 20];
     large[large.length - 1] = 42;
+    Thread task = Thread.currentThread();
     CompletableFuture<Void> worker =
         worker(
             channel -> {
-              Thread.sleep(50); // a slow reader: the sender fills the socket's buffer first
+              // A slow reader: the sender fills the socket's buffer first.
+              Waits.untilIn(task, "DataChannel", "await");
               FrameHeader header = readHeader(channel);
               byte[] payload = read(channel, header.payloadBytes());
               write(channel, header, payload);
@@ -198,12 +201,15 @@ class DataChannelTest {
   @Test
   void repliesThatComeSoonAndLateArriveInOrder() throws Exception {
     int soon = 1000;
+    Thread task = Thread.currentThread();
     CompletableFuture<Void> worker =
         worker(
             channel -> {
               for (int request = 0; request <= soon; request++) {
                 FrameHeader header = readHeader(channel);
-                Thread.sleep(request < soon ? 0 : 100); // longer than the thread polls
+                if (request == soon) {
+                  Waits.untilIn(task, "DataChannel", "await"); // it does not poll any more
+                }
                 write(channel, header, new byte[0]);
               }
               channel.read(ByteBuffer.allocate(1)); // until the channel is closed

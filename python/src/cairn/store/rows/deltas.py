@@ -5,7 +5,6 @@ Layer: store.  Spec: docs/checkpoint-format.md#changelog (the rows are the chang
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.store.rows.runs import Run
@@ -22,31 +21,8 @@ if TYPE_CHECKING:
 _INDEX_BYTES_PER_ROW = 12
 
 
-@dataclass(frozen=True, eq=False)
-class CommittedRun:
-    """The writes of consecutive versions; the newest write of a key wins. Immutable.
-
-    Attributes:
-        run: the rows.
-        first: the first version.
-        last: the last version.
-        multi_families: ids of the families whose values are lists, after the last version.
-        may_begin_lists: whether there may be appends to absent lists.
-        size_bytes: its memory.
-        since_ns: when the first version arrived.
-    """
-
-    run: Run
-    first: Version
-    last: Version
-    multi_families: frozenset[int]
-    may_begin_lists: bool
-    size_bytes: int
-    since_ns: int
-
-
 class Delta:
-    """One version's rows ``op, cf, key, value``; of several of one key the last one counts.
+    """One version's rows ``op, cf, key, value``, one per key.
 
     Args:
         version: the version of these writes.
@@ -79,28 +55,40 @@ class Delta:
 
     def sort(self) -> None:
         """Make ``run``. REQUIRES: there are rows."""
-        self.run = merged([self])
+        self.run = CommittedRun([self])
 
 
-def merged(parts: Sequence[Delta | CommittedRun]) -> CommittedRun:
-    """Return the writes of consecutive versions, oldest first, as one run. Any thread.
+class CommittedRun(Run):
+    """The writes of consecutive versions; the newest write of a key wins.
 
-    REQUIRES: there are rows.
+    Args:
+        parts: the deltas and runs of these versions, oldest first. REQUIRES: there are rows.
+
+    Attributes:
+        first: the first version.
+        last: the last version.
+        multi_families: ids of the families whose values are lists, after the last version.
+        may_begin_lists: whether there may be appends to absent lists.
+        size_bytes: its memory.
+        since_ns: when the first version arrived.
     """
-    batches: list[pa.RecordBatch] = []
-    for part in parts:
-        batches += part.batches if isinstance(part, Delta) else [part.run.rows]
-    rows = newest(batches)
-    oldest, youngest = parts[0], parts[-1]
-    return CommittedRun(
-        Run(rows),
-        oldest.first,
-        youngest.last,
-        youngest.multi_families,
-        any(part.may_begin_lists for part in parts),
-        _memory_bytes(rows),
-        oldest.since_ns,
-    )
+
+    def __init__(self, parts: Sequence[Delta | CommittedRun]) -> None:
+        batches: list[pa.RecordBatch] = []
+        for part in parts:
+            batches += part.batches if isinstance(part, Delta) else [part.rows]
+        super().__init__(newest(batches))
+        oldest, youngest = parts[0], parts[-1]
+        self.first: Version = oldest.first
+        self.last: Version = youngest.last
+        self.multi_families: frozenset[int] = youngest.multi_families
+        self.may_begin_lists: bool = any(part.may_begin_lists for part in parts)
+        self.size_bytes = _memory_bytes(self.rows)
+        self.since_ns: int = oldest.since_ns
+
+    def spans(self, version: Version) -> bool:
+        """Return whether it has writes up to ``version`` and writes above it."""
+        return self.first <= version < self.last
 
 
 def _memory_bytes(rows: pa.RecordBatch) -> int:
