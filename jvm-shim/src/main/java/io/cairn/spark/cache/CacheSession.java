@@ -211,7 +211,7 @@ public final class CacheSession {
           "[CAIRN_INTERNAL] a commit before the session's writes were finished");
     }
     try {
-      buffer.endScans();
+      buffer.scans.end();
       Fold fold = new Fold(committed, version, checkpointId);
       droppedFamilies.forEach(families::remove);
       buffer.foldInto(fold);
@@ -246,7 +246,7 @@ public final class CacheSession {
       return;
     }
     try {
-      committed.endScans();
+      buffer.scans.end();
       committed.endShadows(false);
       // No version has them; a later session may create others under their ids.
       createdFamilies.forEach(families::remove);

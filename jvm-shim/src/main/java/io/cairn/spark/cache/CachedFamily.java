@@ -234,7 +234,6 @@ final class CachedFamily extends EntryMap {
     super.clear();
     loseKeys();
     hasSpilledWrites = false;
-    openScans = 0;
     nextVictim = 1;
     shadowedCount = 0;
     absentCount = 0;

@@ -361,6 +361,29 @@ final class CommittedCache {
     }
   }
 
+  /** Reads the rows of keys below the write buffer from the engine; null: there is no row. */
+  byte[][] readAll(CachedFamily family, byte[][] keys) {
+    misses += keys.length;
+    byte[][] rows = new byte[keys.length][];
+    for (int done = 0; done < keys.length; ) {
+      int end = done;
+      int limit = Math.min(keys.length, done + KEYS_PER_REQUEST);
+      for (long bytes = 0; end < limit && bytes < MAX_KEY_BYTES; end++) {
+        bytes += keys[end].length;
+      }
+      byte[][] next = Arrays.copyOfRange(keys, done, end);
+      RowPage reply = source.get(family.id, next, next.length, families.version());
+      checkReply(reply, next.length);
+      for (int i = 0; i < reply.count; i++, done++) {
+        if (reply.origin[i] == RowPage.COMMITTED || reply.origin[i] == RowPage.SPILL) {
+          reply.value(i, rowValue);
+          rows[done] = rowValue.toArray();
+        }
+      }
+    }
+    return rows;
+  }
+
   /** Notes the cost of a page that was read for a scan. */
   void notePaid(RowPage rows) {
     refillPolicy.notePaid(RefillPolicy.ROWS_PER_REQUEST + rows.count);
@@ -429,11 +452,6 @@ final class CommittedCache {
   int add(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
     int capacity = Entry.capacityFor(value == null ? 0 : value.length);
     return eviction.reserve(family, key.length, capacity) ? family.insert(hash, key, value) : 0;
-  }
-
-  /** Ends all scans of the session, closed or not. */
-  void endScans() {
-    families.all().forEach(family -> family.openScans = 0);
   }
 
   /** {@link CachedFamily#endShadows} of all families. */

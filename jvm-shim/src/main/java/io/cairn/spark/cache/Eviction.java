@@ -167,8 +167,7 @@ final class Eviction {
     int size;
     for (long at = Bytes.ARRAY; at < end; at += size) {
       size = Entry.size(array, at);
-      byte state = Entry.state(array, at);
-      if (state == Entry.DEAD || state == Entry.MOVED) {
+      if (Entry.state(array, at) == Entry.DEAD) {
         continue;
       }
       int address = Slabs.address(slab, at);

@@ -23,7 +23,6 @@ final class Fold {
     families = committed.families;
     families.advance(version, checkpointId);
     committed.noteApplied();
-    committed.endScans();
     for (CachedFamily family : families.all()) {
       if (family.hasSpilledWrites) {
         leaveToEngine(family);

@@ -3,6 +3,7 @@ package io.cairn.spark.cache;
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.KeySort;
 import io.cairn.spark.protocol.RowPage;
+import java.lang.ref.WeakReference;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
@@ -25,20 +26,6 @@ final class IndexedReads {
    */
   private static final int MEMORY_DIVISOR = 2;
 
-  /** An open scan, at the place that it has reached. */
-  interface Scan {
-    int family();
-
-    /** The page that has the committed rows at this place; null: they do not come in pages. */
-    RowPage page();
-
-    /** The first row of the page that the scan has not passed. */
-    int row();
-
-    /** The end of the page's rows that belong to the scan. */
-    int rowEnd();
-  }
-
   /**
    * @param rows the family whose keys the index names
    * @param keyOf returns the key that a key of the index names; null: none
@@ -50,8 +37,8 @@ final class IndexedReads {
   /** By the family of the index. */
   private final Map<Integer, Index> indexes = new HashMap<>();
 
-  /** The scan of an index that was opened last; null: it has ended. */
-  private Scan scan;
+  /** The scan of an index that was opened last, unless its user has abandoned it; null: none. */
+  private WeakReference<Scan> followed;
 
   private Index index;
 
@@ -81,12 +68,12 @@ final class IndexedReads {
 
   /** Begins to compare reads with the rows of a scan, if it is one of an index. */
   void follow(Scan opened) {
-    Index of = indexes.get(opened.family());
+    Index of = indexes.get(opened.family.id);
     if (of == null) {
       return;
     }
     forget();
-    scan = opened;
+    followed = new WeakReference<>(opened);
     index = of;
     limit = new AheadLimit();
     requestedCount = 0;
@@ -95,39 +82,39 @@ final class IndexedReads {
 
   /** Ends what {@link #follow} began, unless another scan was opened since. */
   void end(Scan closed) {
-    if (scan == closed) {
+    if (followed != null && followed.refersTo(closed)) {
       forget();
     }
   }
 
   private void forget() {
-    scan = null;
+    followed = null;
     page = null;
     named = null;
   }
 
   /** Requests keys if this one, which is about to be read, follows the scan. */
   void beforeRead(CachedFamily of, ByteSpan key) {
-    RowPage current = scan == null || of.id != index.rows ? null : scan.page();
+    Scan scan = followed == null ? null : followed.get();
+    RowPage current = scan == null || of.id != index.rows ? null : scan.page;
     if (current == null || of.knowsAbsentKeys()) {
       return;
     }
     if (current != page) {
       page = current;
-      named = new byte[scan.rowEnd()][];
+      named = new byte[scan.rowEnd][];
       end = 0;
     }
-    int row = find(key);
+    int row = find(key, scan.row - 1);
     if (row >= end) {
-      request(row);
+      request(row, scan.rowEnd);
     }
     readCount += row >= 0 ? 1 : 0;
   }
 
-  /** Finds the row that names a key among the last ones that the scan has passed. -1: none does. */
-  private int find(ByteSpan key) {
+  /** Finds the row that names a key among the last ones up to {@code passed}. -1: none does. */
+  private int find(ByteSpan key, int passed) {
     byte[] wanted = null;
-    int passed = scan.row() - 1;
     for (int row = passed; row >= Math.max(0, passed - ScannedKeys.MAX_ROWS_BACK + 1); row--) {
       byte[] name = named(row);
       if (name != null && name.length == key.length) {
@@ -147,9 +134,9 @@ final class IndexedReads {
     return named[row];
   }
 
-  /** Requests the keys that the rows of the page name from one on. */
-  private void request(int from) {
-    int most = Math.min(scan.rowEnd() - from, prefetcher.keyLimit(index.rows) / MEMORY_DIVISOR);
+  /** Requests the keys that the rows of the page name, from one to before the end of the range. */
+  private void request(int from, int rowEnd) {
+    int most = Math.min(rowEnd - from, prefetcher.keyLimit(index.rows) / MEMORY_DIVISOR);
     int count = Math.min(most, limit.next(requestedCount, readCount));
     requestedCount = count;
     readCount = 0;

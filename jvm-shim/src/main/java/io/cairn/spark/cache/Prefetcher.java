@@ -182,7 +182,7 @@ public final class Prefetcher {
       return null;
     }
     CachedFamily of = committed.families.get(family);
-    WriteBuffer.Writes written = buffer.writes(family);
+    Writes written = buffer.writes(family);
     KeySort.sort(keys, count);
     byte[][] wanted = new byte[Math.min(count, MAX_PREFETCH_KEYS)][];
     int[] hashes = new int[wanted.length];

@@ -6,11 +6,10 @@ import io.cairn.spark.bytes.ByteSpan;
  * A scan over one family: call {@link #next}, then read key and value. The first {@code next} sends
  * the first request to the engine.
  *
- * <p>The session may put and remove between two calls of {@code next}. Each key is returned at most
- * once; a key that is not written meanwhile is returned exactly once; a key that is written may be
- * returned with any state that it had since the scan was opened. Key and value are valid until the
- * next {@code next} or write. It is an error to use a cursor after its session has ended. {@link
- * #close} frees memory before the end of the session does.
+ * <p>It returns the rows that existed when it was opened, each once; later writes of the session
+ * change nothing in it. Key and value are valid until the next {@code next} or write. It is an
+ * error to use a cursor after its session has ended. {@link #close} frees memory before the end of
+ * the session does.
  */
 public abstract class RowCursor implements AutoCloseable {
   public final ByteSpan key = new ByteSpan();

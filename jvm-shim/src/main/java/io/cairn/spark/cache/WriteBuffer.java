@@ -4,7 +4,6 @@ import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.Entry;
 import io.cairn.spark.cache.memory.EntryCursor;
-import io.cairn.spark.cache.memory.EntryMap;
 import io.cairn.spark.cache.memory.MemoryAccount;
 import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.cache.memory.Slabs;
@@ -55,9 +54,6 @@ final class WriteBuffer {
 
   final ScannedKeys scanned = new ScannedKeys();
 
-  /** Spilled writes that open scans still read. */
-  private final List<Writes> retired = new ArrayList<>();
-
   private Writes[] families = new Writes[0];
   private volatile Phase phase = Phase.WRITING;
   private boolean isInconsistent;
@@ -66,8 +62,7 @@ final class WriteBuffer {
   /** By family: writes that were spilled, as {@link #expectedRows} counts them. */
   private final Map<Integer, Long> spilledRows = new HashMap<>();
 
-  /** The scans that must not see later writes. */
-  final OpenRanges openRanges = new OpenRanges();
+  final OpenScans scans = new OpenScans();
 
   /** It only ascends. */
   private enum Phase {
@@ -75,31 +70,6 @@ final class WriteBuffer {
     /** All writes have been sent: none may follow, and another thread may fold them. */
     FINISHED,
     CLOSED
-  }
-
-  /** The writes of one family. */
-  static final class Writes extends EntryMap {
-    /** Each scan that opens increments it: entries with a lower epoch existed before the scan. */
-    private int epoch;
-
-    private boolean isSpilled;
-
-    /** Deletes of keys that are not committed. */
-    private int absentDeletes;
-
-    private Writes(MemoryAccount account) {
-      super(account);
-    }
-
-    boolean isSpilled() {
-      return isSpilled;
-    }
-
-    /** Keeps the writes until {@link WriteBuffer#closeScan}. Returns the epoch of the scan. */
-    int openScan() {
-      openScans++;
-      return ++epoch;
-    }
   }
 
   WriteBuffer(CommittedCache committed, EngineSource source) {
@@ -250,11 +220,15 @@ final class WriteBuffer {
     last.address = writes == null ? 0 : writes.find(hash, key);
   }
 
+  /** Whether an APPEND entry has the whole list: there is no row below it. */
+  boolean isWhole(CachedFamily family, byte[] slab, long at) {
+    return Entry.presence(slab, at) == WriteBlock.MISSING && !family.hasSpilledWrites;
+  }
+
   /** Reads the whole list of an APPEND entry: the committed or spilled elements and its own. */
-  void getAppended(CachedFamily family, byte[] slab, long at, ByteSpan out) {
-    boolean isWhole = Entry.presence(slab, at) == WriteBlock.MISSING && !family.hasSpilledWrites;
+  private void getAppended(CachedFamily family, byte[] slab, long at, ByteSpan out) {
     Entry.key(slab, at, entryKey);
-    if (!isWhole && committed.get(family, Entry.hash(slab, at), entryKey, out)) {
+    if (!isWhole(family, slab, at) && committed.get(family, Entry.hash(slab, at), entryKey, out)) {
       Entry.value(slab, at, entryValue);
       out.set(Bytes.join(out, entryValue));
     } else {
@@ -323,28 +297,17 @@ final class WriteBuffer {
   private void addPut(CachedFamily family, ByteSpan key, ByteSpan value, boolean isVersioned) {
     int gap = isVersioned ? 1 : 0;
     int length = value.length + gap;
-    int found = last.address;
-    keepForScans(family, key, found);
-    byte before = stateOf(family, found);
-    int address;
-    while ((address = place(family, found, key, length)) == 0) {
-      search(family, key, last.hash);
-      found = last.address;
-      before = stateOf(family, found); // the spill has dropped it
-    }
+    int address = place(family, key, length);
     Writes writes = families[family.id];
     byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
-    if (found != 0) {
-      writes.absentDeletes -= isAbsentDelete(before, slab, at) ? 1 : 0;
-    }
     long to = Entry.valueAt(slab, at);
     if (isVersioned) {
       slab[(int) (to - Bytes.ARRAY)] = 0;
     }
     Bytes.copy(value, slab, to + gap);
     Entry.setValueLength(slab, at, length);
-    Entry.setState(slab, at, WriteBlock.PUT);
+    writes.setOp(slab, at, WriteBlock.PUT);
   }
 
   void append(CachedFamily family, ByteSpan key, ByteSpan value) {
@@ -358,28 +321,24 @@ final class WriteBuffer {
   private boolean tryAppend(CachedFamily family, ByteSpan key, ByteSpan value) {
     Writes writes = writesFor(family);
     int found = findToWrite(family, key);
-    keepForScans(family, key, found);
-    byte state = WriteBlock.APPEND;
-    boolean endsDelete = false;
+    byte op = WriteBlock.APPEND;
     entryValue.length = 0;
     if (found != 0) {
       byte[] old = writes.slab(found);
       long oldAt = Slabs.at(found);
-      state = Entry.state(old, oldAt);
-      endsDelete = isAbsentDelete(state, old, oldAt);
-      if (state == WriteBlock.DELETE) {
-        state = WriteBlock.PUT;
+      op = Entry.state(old, oldAt);
+      if (op == WriteBlock.DELETE) {
+        op = WriteBlock.PUT;
       } else {
         Entry.value(old, oldAt, entryValue);
         checkSize(key.length + (long) entryValue.length + value.length);
       }
     }
     int before = entryValue.length;
-    int address = place(family, found, key, before + value.length);
+    int address = tryPlace(family, key, before + value.length);
     if (address == 0) {
       return false;
     }
-    writes.absentDeletes -= endsDelete ? 1 : 0;
     byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
     long to = Entry.valueAt(slab, at);
@@ -388,40 +347,20 @@ final class WriteBuffer {
     }
     Bytes.copy(value, slab, to + before);
     Entry.setValueLength(slab, at, before + value.length);
-    Entry.setState(slab, at, state);
+    writes.setOp(slab, at, op);
     return true;
   }
 
   /** Adds or replaces the write of the key of {@link #last}, if the removal has an effect. */
   private void addRemove(CachedFamily family, ByteSpan key) {
-    int address = last.address;
-    if (address == 0 && !family.hasSpilledWrites && presence(family, key) == WriteBlock.MISSING) {
+    if (last.address == 0
+        && !family.hasSpilledWrites
+        && presence(family, key) == WriteBlock.MISSING) {
       return;
     }
-    int found = address;
-    keepForScans(family, key, found);
-    while (address == 0) {
-      address = insert(family, key, Entry.capacityFor(0));
-      if (address == 0) {
-        search(family, key, last.hash);
-      }
-    }
+    int address = place(family, key, 0);
     Writes writes = families[family.id];
-    byte[] slab = writes.slab(address);
-    long at = Slabs.at(address);
-    byte before = stateOf(family, found);
-    Entry.setState(slab, at, WriteBlock.DELETE);
-    if (before != WriteBlock.DELETE) {
-      writes.absentDeletes += isAbsentDelete(WriteBlock.DELETE, slab, at) ? 1 : 0;
-    }
-  }
-
-  /** Lets open scans keep the write of a key that is about to be changed; 0: there is none. */
-  private void keepForScans(CachedFamily family, ByteSpan key, int found) {
-    if (!openRanges.isEmpty()) {
-      byte[] slab = found == 0 ? null : families[family.id].slab(found);
-      openRanges.forKey(family, key, scan -> scan.beforeWrite(key, slab, Slabs.at(found)));
-    }
+    writes.setOp(writes.slab(address), Slabs.at(address), WriteBlock.DELETE);
   }
 
   /** Refuses a row that is too large for a frame. */
@@ -431,27 +370,39 @@ final class WriteBuffer {
     }
   }
 
+  /** {@link #tryPlace}, repeated after a spill. */
+  private int place(CachedFamily family, ByteSpan key, int valueLength) {
+    int address;
+    while ((address = tryPlace(family, key, valueLength)) == 0) {
+      search(family, key, last.hash);
+    }
+    return address;
+  }
+
   /**
-   * Returns an entry of the key of {@link #last} that has capacity for a value: the existing one,
-   * grown if necessary, or a new one. 0: there was no memory, so the writes so far were spilled;
-   * try again.
+   * Returns an entry for a write of the key of {@link #last}, which has capacity for its value: the
+   * existing one, if that has it and no scan needs it, or a new one. 0: there was no memory, so the
+   * writes so far were spilled; try again.
    */
-  private int place(CachedFamily family, int found, ByteSpan key, int valueLength) {
+  private int tryPlace(CachedFamily family, ByteSpan key, int valueLength) {
+    int found = last.address;
     if (found == 0) {
       return insert(family, key, Entry.capacityFor(valueLength));
     }
     Writes writes = families[family.id];
+    int former = writes.openScans == 0 ? 0 : writes.formerFor(found);
+    int needed = valueLength + (former == 0 ? 0 : Entry.FORMER_BYTES);
     int capacity = Entry.capacity(writes.slab(found), Slabs.at(found));
-    return valueLength <= capacity ? found : grow(writes, found, key, valueLength, capacity);
-  }
-
-  private int grow(Writes writes, int found, ByteSpan key, int valueLength, int capacity) {
+    if (former != found && needed <= capacity) {
+      return found;
+    }
     // Grow by at least half, so that repeated growth is cheap.
-    int grown = Entry.capacityFor(Math.max(valueLength, capacity + capacity / 2));
-    if (!reserve(writes.bytesToGrow(key.length, grown))) {
+    int least = former == found ? 0 : capacity + capacity / 2;
+    int newCapacity = Entry.capacityFor(Math.max(needed, least));
+    if (!reserve(writes.bytesToReplace(key.length, newCapacity))) {
       return 0;
     }
-    last.address = writes.grow(found, grown);
+    last.address = writes.replace(found, newCapacity, former);
     return last.address;
   }
 
@@ -491,6 +442,7 @@ final class WriteBuffer {
   }
 
   private boolean reserveOrSpill(long needed) {
+    scans.closeAbandoned();
     MemoryPool pool = account.pool();
     long held = 0;
     boolean isEmpty = true;
@@ -518,7 +470,7 @@ final class WriteBuffer {
 
   private void spill() {
     committed.endRefills(); // a session that has spilled refills nothing
-    openRanges.forAll(OpenRanges.Scan::beforeSpill);
+    scans.beforeSpill();
     noteSpill(); // after the reads of the scans, which may add answers
     // Before the first block is sent: a session whose spill failed half-way must not be repeated.
     spillCount++;
@@ -529,8 +481,7 @@ final class WriteBuffer {
       if (families[i] != null) {
         spilledRows.merge(i, rowsOf(families[i]), Long::sum);
         shadow(committed.families.get(i), families[i]);
-        retire(families[i]);
-        families[i] = null;
+        retire(i);
       }
     }
     // Only now: writes that are sent, and still here, would be sent twice.
@@ -556,20 +507,9 @@ final class WriteBuffer {
     }
   }
 
-  private void retire(Writes spilled) {
-    spilled.isSpilled = true;
-    if (spilled.openScans > 0) {
-      retired.add(spilled);
-    } else {
-      spilled.clear();
-    }
-  }
-
-  void closeScan(Writes writes) {
-    writes.openScans--;
-    if (writes.openScans == 0 && retired.remove(writes)) {
-      writes.clear();
-    }
+  private void retire(int family) {
+    families[family].retire();
+    families[family] = null;
   }
 
   private void send(BlockWriter writer) {
@@ -611,27 +551,12 @@ final class WriteBuffer {
     return writes.count() - writes.absentDeletes;
   }
 
-  /** Whether an entry with this op is a delete of a key that is not committed. */
-  private static boolean isAbsentDelete(byte op, byte[] slab, long at) {
-    return op == WriteBlock.DELETE && Entry.presence(slab, at) == WriteBlock.MISSING;
-  }
-
-  /** The op of a write; 0 if there is none. */
-  private byte stateOf(CachedFamily family, int address) {
-    return address == 0 ? 0 : Entry.state(families[family.id].slab(address), Slabs.at(address));
-  }
-
   /** Drops all writes of a family, also those that were spilled. */
   void dropFamily(int id) {
     spilledRows.remove(id);
-    clearFamily(id);
-  }
-
-  private void clearFamily(int id) {
     forgetReads();
     if (writes(id) != null) {
-      families[id].clear();
-      families[id] = null;
+      retire(id);
     }
   }
 
@@ -642,23 +567,16 @@ final class WriteBuffer {
         CachedFamily family = committed.families.get(i);
         family.lastWriteCount = families[i].count();
         fold.add(family, families[i]);
-        clearFamily(i);
+        retire(i);
       }
     }
-  }
-
-  /** Ends all scans and frees the writes that were kept for them. */
-  void endScans() {
-    retired.forEach(EntryMap::clear);
-    retired.clear();
   }
 
   /** Frees everything; the session has ended. */
   void close() {
     phase = Phase.CLOSED;
-    openRanges.clear();
     latest.clear();
-    endScans();
+    scans.end();
     forgetReads();
     scanned.forget();
     latestKey.clear();
@@ -666,7 +584,9 @@ final class WriteBuffer {
     entryKey.clear();
     entryValue.clear();
     for (int i = 0; i < families.length; i++) {
-      clearFamily(i);
+      if (families[i] != null) {
+        retire(i);
+      }
     }
   }
 }

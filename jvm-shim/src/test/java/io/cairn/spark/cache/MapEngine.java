@@ -75,6 +75,9 @@ final class MapEngine implements EngineSource {
   /** Every write fails, as if the worker were lost. */
   boolean failsWrites;
 
+  /** Every request of keys fails, as if the worker were lost. */
+  boolean failsGets;
+
   /** No session can begin, as if the worker were lost. */
   boolean failsAtOnce;
 
@@ -222,6 +225,9 @@ final class MapEngine implements EngineSource {
   }
 
   private RowPage get(int family, byte[][] keys, int requested, long requireApplied, RowPage into) {
+    if (failsGets) {
+      throw new IllegalStateException("worker lost");
+    }
     int count = Math.min(requested, mostKeys);
     getRequests++;
     keysRequested += count;

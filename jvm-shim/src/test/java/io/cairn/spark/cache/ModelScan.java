@@ -1,82 +1,74 @@
 package io.cairn.spark.cache;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
-import static org.junit.jupiter.api.Assertions.assertTrue;
-import static org.junit.jupiter.api.Assertions.fail;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
 
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.TreeMap;
-import java.util.TreeSet;
 
-/**
- * A scan that stays open during writes. In order of the keys it has the state at which it was
- * opened, otherwise any of the states that its keys have had since.
- */
+/** A scan that stays open during writes, and the rows that it must return: those of its opening. */
 final class ModelScan {
   final RowCursor cursor;
-  final int family;
-  final boolean inOrder;
-  final TreeMap<byte[], List<byte[]>> states = new TreeMap<>(MapEngine.UNSIGNED);
-  final Set<byte[]> seen = new TreeSet<>(MapEngine.UNSIGNED);
-  final byte[] from;
-  final byte[] to;
-  byte[] last;
+  private final int family;
+  private final boolean inOrder;
+  private final TreeMap<byte[], byte[]> left = new TreeMap<>(MapEngine.UNSIGNED);
+  private int seenCount;
 
+  /**
+   * @param rows of the family, at the moment of the opening
+   */
   ModelScan(
       RowCursor cursor,
       int family,
       boolean inOrder,
       byte[] from,
       byte[] to,
-      Map<byte[], byte[]> now) {
+      Map<byte[], byte[]> rows) {
     this.cursor = cursor;
     this.family = family;
     this.inOrder = inOrder;
-    this.from = from;
-    this.to = to;
-    now.forEach((key, value) -> states.put(key, new ArrayList<>(List.of(value))));
+    rows.forEach(
+        (key, value) -> {
+          boolean isBefore = from != null && MapEngine.UNSIGNED.compare(key, from) < 0;
+          boolean isBehind = to != null && MapEngine.UNSIGNED.compare(key, to) >= 0;
+          if (!isBefore && !isBehind) {
+            left.put(key, value);
+          }
+        });
   }
 
-  boolean inRange(byte[] key) {
-    return (from == null || MapEngine.UNSIGNED.compare(key, from) >= 0)
-        && (to == null || MapEngine.UNSIGNED.compare(key, to) < 0);
-  }
-
-  void note(byte[] key, byte[] before, byte[] after) {
-    if (inOrder) {
-      return;
-    }
-    states.computeIfAbsent(key, k -> new ArrayList<>(Arrays.asList(before))).add(after);
+  int seenCount() {
+    return seenCount;
   }
 
   /** Reads one row and checks it. False: the end. */
   boolean step() {
     if (!cursor.next()) {
-      states.forEach(
-          (key, values) -> {
-            if (inRange(key) && !values.contains(null) && !seen.contains(key)) {
-              fail("a row is missing: " + Arrays.toString(key) + " of family " + family);
-            }
-          });
+      assertEquals(0, left.size(), "rows of family " + family + " are missing");
       assertFalse(cursor.next());
       return false;
     }
     byte[] key = cursor.key.toArray();
-    byte[] value = cursor.value.toArray();
-    assertTrue(inRange(key), "outside the range");
-    assertTrue(seen.add(key), "twice: " + Arrays.toString(key));
-    if (inOrder) {
-      assertTrue(last == null || MapEngine.UNSIGNED.compare(last, key) < 0, "not ascending");
+    if (inOrder && !left.isEmpty()) {
+      assertArrayEquals(left.firstKey(), key, "not the next key of family " + family);
     }
-    last = key;
-    List<byte[]> allowed = states.get(key);
-    assertTrue(
-        allowed != null && allowed.stream().anyMatch(v -> Arrays.equals(v, value)),
-        "a value that the key never had");
+    byte[] expected = left.remove(key);
+    assertNotNull(expected, "twice, or not at the opening: " + Arrays.toString(key) + named());
+    assertArrayEquals(expected, cursor.value.toArray(), "not as at the opening" + named());
+    seenCount++;
     return true;
+  }
+
+  private String named() {
+    return " in family " + family + (inOrder ? ", in order" : "");
+  }
+
+  void readToEnd() {
+    while (step()) {
+      continue;
+    }
   }
 }

@@ -5,7 +5,6 @@ import static io.cairn.spark.cache.CacheFixture.ORDERED;
 import static io.cairn.spark.cache.CacheFixture.PLAIN;
 import static io.cairn.spark.cache.CacheFixture.bytes;
 import static io.cairn.spark.cache.CacheFixture.rows;
-import static io.cairn.spark.cache.CacheFixture.text;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -16,29 +15,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.MemoryPool;
-import java.lang.ref.WeakReference;
-import java.util.Set;
-import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
 
 class StateCacheTest {
-  /** A task closes its iterators at its end, when another thread may fold the writes. */
-  @Test
-  void aScanThatIsClosedAfterTheFoldChangesNoCount() {
-    CacheFixture f = new CacheFixture(1 << 20);
-    f.begin();
-    f.put(PLAIN, "a", "1");
-    f.commit();
-    f.begin();
-    RowCursor scan = f.session.scan(PLAIN);
-    assertTrue(scan.next());
-    f.put(PLAIN, "b", "2");
-    f.commit();
-    scan.close();
-
-    assertEquals(0, f.cache.committed.families.get(PLAIN).openScans);
-  }
-
   @Test
   void abortAfterOverwritingAPinnedKey() {
     CacheFixture f = new CacheFixture(1 << 20);
@@ -184,47 +163,6 @@ class StateCacheTest {
   }
 
   @Test
-  void spillAndEvictionDuringAnOpenScan() {
-    for (int family : new int[] {PLAIN, ORDERED}) {
-      CacheFixture f = new CacheFixture(96 << 10);
-      f.begin();
-      TreeMap<String, String> expected = new TreeMap<>();
-      for (int i = 0; i < 300; i++) {
-        String key = String.format("key%04d", i);
-        f.put(family, key, "committed");
-        expected.put(key, "committed");
-      }
-      f.commit();
-      assertTrue(f.isComplete(family));
-      f.begin();
-      for (int i = 0; i < 300; i += 3) {
-        String key = String.format("key%04d", i);
-        f.put(family, key, "written");
-        expected.put(key, "written");
-      }
-      RowCursor cursor =
-          family == ORDERED ? f.session.range(family, null, null) : f.session.scan(family);
-      TreeMap<String, String> seen = new TreeMap<>();
-      for (int i = 0; i < 50; i++) {
-        assertTrue(cursor.next());
-        seen.put(text(cursor.key), text(cursor.value));
-      }
-      int other = family == ORDERED ? PLAIN : ORDERED;
-      for (int i = 0; i < 2_000; i++) {
-        f.put(other, "other" + i, "x".repeat(200));
-      }
-      assertTrue(f.session.hasSpilled());
-      TreeMap<String, String> rest = rows(cursor);
-      assertTrue(rest.keySet().stream().noneMatch(seen::containsKey));
-      seen.putAll(rest);
-      assertEquals(expected, seen);
-      f.session.abort();
-      f.cache.close();
-      assertEquals(0, f.cache.accountedBytes());
-    }
-  }
-
-  @Test
   void anAppendToALongListCostsNoRead() {
     CacheFixture f = new CacheFixture(8 << 20);
     f.begin();
@@ -319,20 +257,6 @@ class StateCacheTest {
     assertFalse(f.isComplete(ORDERED));
     assertEquals(2_000, rows(f.session.range(ORDERED, null, null)).size());
     assertEquals(2_000, rows(f.session.scan(ORDERED)).size());
-  }
-
-  @Test
-  void aScanSendsNoRequestBeforeTheFirstNext() {
-    CacheFixture f = new CacheFixture(1 << 20);
-    f.begin();
-    f.put(ORDERED, "k", "v");
-    f.commitAndBeginElsewhere();
-    RowCursor cursor = f.session.scan(ORDERED);
-    RowCursor range = f.session.range(ORDERED, null, null);
-    assertEquals(0, f.engine.scanRequests);
-    assertTrue(cursor.next());
-    assertTrue(range.next());
-    assertEquals(2, f.engine.scanRequests);
   }
 
   @Test
@@ -549,52 +473,5 @@ class StateCacheTest {
     f.session.createFamily(9, true, false);
 
     assertTrue(f.isComplete(9));
-  }
-
-  /** User code may leave a scan at its first row, and write each later row of its range often. */
-  @Test
-  void anAbandonedScanIsFreedWithTheWritesThatItKeeps() throws InterruptedException {
-    CacheFixture fixture = new CacheFixture(64 << 20);
-    fixture.begin();
-    fixture.put(ORDERED, "a", "first");
-    WeakReference<RowCursor> abandoned = abandon(fixture);
-
-    for (int i = 0; i < 2_000; i++) {
-      fixture.put(ORDERED, "k" + i, "x");
-    }
-
-    for (int i = 0; i < 100 && abandoned.get() != null; i++) {
-      System.gc();
-      Thread.sleep(10);
-    }
-    assertNull(abandoned.get());
-    assertEquals(2_001, CacheFixture.rows(fixture.session.range(ORDERED, null, null)).size());
-  }
-
-  private static WeakReference<RowCursor> abandon(CacheFixture fixture) {
-    RowCursor scan = fixture.session.range(ORDERED, null, null);
-    assertTrue(scan.next());
-    return new WeakReference<>(scan);
-  }
-
-  /** A scan that is held weakly still finds the rows of its beginning. */
-  @Test
-  void aScanThatKeepsManyWritesReadsThem() {
-    CacheFixture fixture = new CacheFixture(64 << 20);
-    fixture.begin();
-    for (int i = 0; i < 3_000; i++) {
-      fixture.put(ORDERED, "k" + i, "before");
-    }
-    RowCursor scan = fixture.session.range(ORDERED, null, null);
-    for (int i = 0; i < 3_000; i++) {
-      fixture.put(ORDERED, "k" + i, "after");
-      fixture.put(ORDERED, "new" + i, "after");
-    }
-    System.gc();
-
-    TreeMap<String, String> rows = CacheFixture.rows(scan);
-
-    assertEquals(3_000, rows.size());
-    assertEquals(Set.of("before"), Set.copyOf(rows.values()));
   }
 }

@@ -8,17 +8,22 @@ import org.apache.spark.unsafe.Platform;
  * Layout of one entry in a slab; every entry starts 8-aligned.
  *
  * <pre>
- * +0  i32 key length      +4  i32 value length (MOVED: address of the newer copy)   +8  i32 capacity of the value
- * +12 i32 hash of the key +16 i32 epoch of the first insertion (write buffer)       +20 u8 state  +21 u8 flags  +22 u8 presence
+ * +0  i32 key length  +4  i32 value length  +8  i32 capacity of the value
+ * +12 i32 hash of the key; of a former version: its end epoch
+ * +16 i32 epoch of the last write (write buffer)  +20 i8 state  +21 u8 flags  +22 u8 presence
  * +24 key, then a gap; the value begins one byte before an 8-aligned place, so the row after its version byte is aligned
+ * the last 4 bytes of the capacity with flag HAS_FORMER: i32 address of the former version
  * </pre>
  */
 public final class Entry {
-  /** The entry is in no index. The caller defines the states from 1 to 8. */
+  /** The entry is in no index. The caller defines the states above it. */
   public static final byte DEAD = 0;
 
-  /** The entry has grown; its newer copy is elsewhere. */
-  public static final byte MOVED = 9;
+  /**
+   * Added to the state of a former version, which is negative then: the entry is in no index, but
+   * scans that were opened before the newer version see it.
+   */
+  private static final byte FORMER = Byte.MIN_VALUE;
 
   /** Flag: read since the last pass of the eviction. */
   public static final byte REFERENCED = 1;
@@ -28,6 +33,12 @@ public final class Entry {
 
   /** Flag: requested for a coming read. */
   public static final byte AWAITED = 4;
+
+  /** Flag: the entry names its former version. */
+  private static final byte HAS_FORMER = 8;
+
+  /** Capacity that the address of a former version needs. */
+  public static final int FORMER_BYTES = 4;
 
   private static final int HEADER = 24;
   private static final int VALUE_LENGTH = 4;
@@ -126,6 +137,37 @@ public final class Entry {
     Platform.putByte(slab, at + STATE, state);
   }
 
+  /** The state that an entry has, or had before it became a former version. */
+  public static byte op(byte[] slab, long at) {
+    return (byte) (state(slab, at) & ~FORMER);
+  }
+
+  /** Makes an entry the former version of one that is written in this epoch. */
+  public static void endVersion(byte[] slab, long at, int endEpoch) {
+    setState(slab, at, (byte) (state(slab, at) | FORMER));
+    Platform.putInt(slab, at + HASH, endEpoch);
+  }
+
+  /** The epoch in which a former version was replaced. */
+  public static int endEpoch(byte[] slab, long at) {
+    return Platform.getInt(slab, at + HASH);
+  }
+
+  /** Address of the version before this one; 0: there is none. */
+  public static int former(byte[] slab, long at) {
+    return has(slab, at, HAS_FORMER) ? Platform.getInt(slab, formerAt(slab, at)) : 0;
+  }
+
+  /** REQUIRES: the value leaves {@link #FORMER_BYTES} of the capacity, also later. */
+  public static void setFormer(byte[] slab, long at, int address) {
+    raise(slab, at, HAS_FORMER);
+    Platform.putInt(slab, formerAt(slab, at), address);
+  }
+
+  private static long formerAt(byte[] slab, long at) {
+    return valueAt(slab, at) + capacity(slab, at) - FORMER_BYTES;
+  }
+
   public static boolean has(byte[] slab, long at, byte flag) {
     return (Platform.getByte(slab, at + FLAGS) & flag) != 0;
   }
@@ -145,10 +187,6 @@ public final class Entry {
     if (after != before) {
       Platform.putByte(slab, at + FLAGS, after);
     }
-  }
-
-  static void copyFlags(byte[] from, long fromAt, byte[] to, long toAt) {
-    Platform.putByte(to, toAt + FLAGS, Platform.getByte(from, fromAt + FLAGS));
   }
 
   public static byte presence(byte[] slab, long at) {

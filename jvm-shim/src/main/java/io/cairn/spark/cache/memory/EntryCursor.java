@@ -3,7 +3,7 @@ package io.cairn.spark.cache.memory;
 import io.cairn.spark.bytes.Bytes;
 
 /**
- * Iterates over the entries of a map, slab by slab; skips those that are dead or have moved.
+ * Iterates over the entries of a map, slab by slab; skips those that are dead.
  *
  * <p>Entries may be removed meanwhile; those that are added meanwhile may be skipped.
  */
@@ -24,15 +24,23 @@ public final class EntryCursor {
     this.frees = frees;
   }
 
+  /** Moves to the next entry that is in the indexes. */
   public boolean next() {
+    while (nextVersion()) {
+      if (Entry.state(slab, at) > Entry.DEAD) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** As {@link #next}, but does not skip former versions, nor dead entries. */
+  public boolean nextVersion() {
     while (true) {
-      while (next < end) {
+      if (next < end) {
         at = next;
         next += Entry.size(slab, at);
-        byte state = Entry.state(slab, at);
-        if (state != Entry.DEAD && state != Entry.MOVED) {
-          return true;
-        }
+        return true;
       }
       if (frees && slab != null) {
         slabs.free(number);
@@ -44,6 +52,12 @@ public final class EntryCursor {
       next = Bytes.ARRAY;
       end = slab == null ? next : Bytes.ARRAY + slabs.used(number);
     }
+  }
+
+  /** Whether an entry is the current one or comes before it. */
+  public boolean hasPassed(int address) {
+    int slabOf = Slabs.slabOf(address);
+    return slabOf < number || slabOf == number && Slabs.at(address) <= at;
   }
 
   /** Address of the current entry. */

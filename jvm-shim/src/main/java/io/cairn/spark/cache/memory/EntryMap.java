@@ -13,7 +13,7 @@ public class EntryMap {
   /** Null if no order is kept. */
   private OrderIndex order;
 
-  /** Number of open scans over the slabs: while it is not 0, no slab may be freed or moved. */
+  /** Open scans over the slabs: while it is not 0, no slab may be freed, and no entry may move. */
   public int openScans;
 
   public EntryMap(MemoryAccount account) {
@@ -67,8 +67,8 @@ public class EntryMap {
     return isImpossible ? Long.MAX_VALUE : needed + indexed + ordered;
   }
 
-  /** Memory to reserve before an entry grows. */
-  public final long bytesToGrow(int keyLength, int capacity) {
+  /** Memory to reserve before an entry is replaced. */
+  public final long bytesToReplace(int keyLength, int capacity) {
     return slabs.bytesToAllocate(Entry.size(keyLength, capacity));
   }
 
@@ -89,26 +89,23 @@ public class EntryMap {
   }
 
   /**
-   * Gives an entry more capacity: key, hash, epoch, flags and presence are copied, the caller sets
-   * state and value. The old copy names the address of the new one. REQUIRES: {@link #bytesToGrow}
-   * are reserved.
+   * Adds an entry that replaces another one of its key in the indexes: key, state and presence are
+   * copied, the caller sets the rest, and ends the old entry. REQUIRES: {@link #bytesToReplace} are
+   * reserved.
    */
-  public final int grow(int address, int capacity) {
+  public final int replace(int address, int capacity) {
     byte[] old = slabs.array(address);
     long oldAt = Slabs.at(address);
     Entry.key(old, oldAt, key);
     int hash = Entry.hash(old, oldAt);
-    int moved = slabs.allocate((int) Entry.size(key.length, capacity));
-    byte[] slab = slabs.array(moved);
-    long at = Slabs.at(moved);
+    int newer = slabs.allocate((int) Entry.size(key.length, capacity));
+    byte[] slab = slabs.array(newer);
+    long at = Slabs.at(newer);
     Entry.write(slab, at, hash, key, capacity);
-    Entry.setEpoch(slab, at, Entry.epoch(old, oldAt));
-    Entry.copyFlags(old, oldAt, slab, at);
+    Entry.setState(slab, at, Entry.state(old, oldAt));
     Entry.setPresence(slab, at, Entry.presence(old, oldAt));
-    readdress(hash, address, moved);
-    Entry.setState(old, oldAt, Entry.MOVED);
-    Entry.setValueLength(old, oldAt, moved);
-    return moved;
+    readdress(hash, address, newer);
+    return newer;
   }
 
   /**

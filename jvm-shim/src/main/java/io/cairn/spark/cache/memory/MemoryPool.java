@@ -13,9 +13,9 @@ import java.util.concurrent.atomic.AtomicLong;
  *
  * <p>Accounted bytes stay within the limit, with one exception: if nothing else can be evicted,
  * each open session may use {@link #guaranteedBytes} for writes (otherwise it would send a few rows
- * at a time), or one entry that is larger. Not accounted: a few shared write blocks, and of each
- * open session the pages of its scans and the spilled rows that it has prefetched (each at most
- * about 1 MiB).
+ * at a time), or one entry that is larger, beside spilled writes that its open scans see. Not
+ * accounted: a few shared write blocks, and of each open session the pages of its scans and the
+ * spilled rows that it has prefetched (each at most about 1 MiB).
  *
  * <p>The fair share of a store follows its use: the rows that its recent sessions read and wrote,
  * with those of all stores as the whole. Use is forgotten by the number of sessions, not by time,

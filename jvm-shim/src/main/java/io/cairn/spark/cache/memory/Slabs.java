@@ -210,11 +210,6 @@ public final class Slabs {
     return slab < arrays.length ? arrays[slab] : null;
   }
 
-  /** The number of bytes in use in each slab. */
-  public int[] usedNow() {
-    return Arrays.copyOf(used, end);
-  }
-
   public int used(int slab) {
     return used[slab];
   }

@@ -184,8 +184,10 @@ class EntryMapTest {
       capacities.remove(key);
       return;
     } else if (capacity > capacities.get(key)) {
-      assertTrue(account.tryReserve(map.bytesToGrow(key.length, capacity)));
-      address = map.grow(address, capacity);
+      assertTrue(account.tryReserve(map.bytesToReplace(key.length, capacity)));
+      int old = address;
+      address = map.replace(old, capacity);
+      Entry.setState(map.slab(old), Slabs.at(old), Entry.DEAD);
       capacities.put(key, capacity);
     }
     Entry.setState(map.slab(address), Slabs.at(address), LIVE);
