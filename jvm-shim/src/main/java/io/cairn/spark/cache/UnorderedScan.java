@@ -8,15 +8,9 @@ import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.WriteBlock;
 
 /**
- * All rows of a family: the writes, and the rows below of other keys, from the cache if it has all
- * keys or can be refilled, or else in pages from the engine.
- *
- * <p>From the cache, the rows are in the order of their storage, the writes first. They are read
- * slab by slab: the version of a write that the scan sees stays where it is.
- *
- * <p>Pages are in the order of their keys. The writes are merged with them, if they fit into one
- * window; if not, they come first, each window in order. Spark's joins scan the lengths of all
- * lists, and read each list's elements in another store, best in the order of their keys.
+ * All rows of a family: first the writes, in the order of their storage, where the version that the
+ * scan sees stays; then the rows below of other keys, from the cache if it has all keys or can be
+ * refilled, or else in pages from the engine.
  */
 final class UnorderedScan extends Scan {
   private static final int PREFETCH_KEYS = 256;
@@ -26,20 +20,12 @@ final class UnorderedScan extends Scan {
   /** Goes ahead of {@link #written}, to the appends whose rows below were requested. */
   private final EntryCursor appends;
 
-  /** Null: the writes come in the order of their storage. */
-  private final WriteWindow window;
-
-  /** The window has all writes that are left, and they come between the rows of the pages. */
-  private boolean isMerging;
-
-  private boolean hasBegun;
   private boolean isInWrites;
   private int prefetchedAppends;
 
   /** Null: the rows below come in pages. */
   private EntryCursor cached;
 
-  private final ByteSpan rowKey = new ByteSpan();
   private final ByteSpan writtenKey = new ByteSpan();
   private final ByteSpan appended = new ByteSpan();
 
@@ -49,8 +35,6 @@ final class UnorderedScan extends Scan {
     written = isInWrites ? writes.cursor(false) : null;
     appends = isInWrites && family.isMulti ? writes.cursor(false) : null;
     useCacheIfComplete();
-    boolean isSorted = isInWrites && cached == null && !family.isMulti;
-    window = isSorted ? new WriteWindow(writes.slabs) : null;
   }
 
   private void useCacheIfComplete() {
@@ -66,9 +50,6 @@ final class UnorderedScan extends Scan {
       return false;
     }
     buffer.beginCall();
-    if (!hasBegun) {
-      begin();
-    }
     if (isInWrites) {
       if (nextWrite()) {
         return true;
@@ -79,26 +60,14 @@ final class UnorderedScan extends Scan {
       committed.refillForScan(family);
       useCacheIfComplete();
     }
-    if (cached != null ? isMerging && nextMerged(null) || nextCached() : nextInPages()) {
+    if (cached != null ? nextCached() : nextInPages()) {
       return true;
     }
     close();
     return false;
   }
 
-  private void begin() {
-    hasBegun = true;
-    if (window != null) {
-      fillWindow();
-      isMerging = !window.isFull();
-      isInWrites = !isMerging;
-    }
-  }
-
   private boolean nextWrite() {
-    if (window != null) {
-      return nextInOrder();
-    }
     while (nextSeen(written)) {
       if (setWrite(written.slab, written.at)) {
         return true;
@@ -111,50 +80,6 @@ final class UnorderedScan extends Scan {
   private boolean nextSeen(EntryCursor entries) {
     while (entries.nextVersion()) {
       if (sees(entries.slab, entries.at)) {
-        return true;
-      }
-    }
-    return false;
-  }
-
-  private boolean nextInOrder() {
-    while (true) {
-      int address = window.take();
-      if (address != 0) {
-        if (setWrite(writes.slab(address), Slabs.at(address))) {
-          return true;
-        }
-        continue;
-      }
-      fillWindow();
-      if (window.isEmpty()) {
-        return false;
-      }
-    }
-  }
-
-  /** Adds the next writes to the window. */
-  private void fillWindow() {
-    while (!window.isFull() && nextSeen(written)) {
-      window.add(written.address());
-    }
-    if (!window.isEmpty()) {
-      window.sort();
-    }
-  }
-
-  /** Sets key and value to the next write, if its key is not behind this one; null: to any. */
-  private boolean nextMerged(ByteSpan through) {
-    int address;
-    while ((address = window.peek()) != 0) {
-      byte[] array = writes.slab(address);
-      long here = Slabs.at(address);
-      Entry.key(array, here, writtenKey);
-      if (through != null && Bytes.compare(writtenKey, through) > 0) {
-        return false;
-      }
-      window.take();
-      if (setWrite(array, here)) {
         return true;
       }
     }
@@ -240,11 +165,6 @@ final class UnorderedScan extends Scan {
 
   private boolean nextInPages() {
     while (seekBelow()) {
-      rowKey.set(key);
-      if (isMerging && nextMerged(rowKey)) {
-        return true;
-      }
-      key.set(rowKey);
       boolean isWritten = writes != null && seenOf(writes.find(Bytes.hash(key), key)) != 0;
       passBelow(!isWritten);
       setLast(key);
@@ -252,7 +172,7 @@ final class UnorderedScan extends Scan {
         return true;
       }
     }
-    return isMerging && nextMerged(null);
+    return false;
   }
 
   @Override

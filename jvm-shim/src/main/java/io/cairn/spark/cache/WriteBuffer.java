@@ -9,7 +9,6 @@ import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.WriteBlock;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
