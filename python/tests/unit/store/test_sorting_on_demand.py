@@ -28,7 +28,6 @@ def sorts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         return CommittedRun(parts)
 
     monkeypatch.setattr(merging, "CommittedRun", noted)
-    monkeypatch.setattr(arrivals, "_SORTED_AT_ONCE_ROWS", 0)
     return seen
 
 
@@ -60,20 +59,6 @@ def test_nothing_is_sorted_until_the_first_read(rig: Rig, sorts: list[tuple[int,
     assert found == [b"%d" % VERSIONS, b"v"]
     assert sorts == [(1, VERSIONS)]
     assert rig.contents(0, VERSIONS) == expected(VERSIONS)
-
-
-def test_a_store_that_was_read_lately_is_sorted_at_once(
-    rig: Rig, sorts: list[tuple[int, int]]
-) -> None:
-    """No read of it waits for a sort."""
-    last = commit(rig, 1, VERSIONS)
-    rig.look_up(0, [b"all"], 0)
-    sorts.clear()
-
-    commit(rig, VERSIONS + 1, VERSIONS + 1, last)
-    rig.until_applied(VERSIONS + 1)
-
-    assert sorts == [(VERSIONS + 1, VERSIONS + 1)]
 
 
 def test_the_first_read_never_sorts_more_than_some_versions(

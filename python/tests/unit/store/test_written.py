@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cairn.store.rows.deltas import CommittedRun, Delta
 
 from cairn.errors import ProtocolError
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.store.rows import writes
+from cairn.store.rows.deltas import CommittedRun, Delta
 from cairn.store.rows.tally import tally
 from cairn.store.write.written import WrittenRows, gather
 

@@ -2,14 +2,12 @@
 
 Layer: store. Deltas are sorted when a read, a snapshot or the bound of pending bytes needs them:
 the shim's cache answers most reads, and many deltas are sorted at once in much less time than each
-alone. A store that was read lately is the exception: its deltas are sorted as they arrive, so that
-no read waits.
+alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,10 +23,7 @@ if TYPE_CHECKING:
     from cairn.store.rows.deltas import CommittedRun, Delta
     from cairn.store.shared.resources import WorkerResources
 
-_SORTED_AT_ONCE_ROWS = 2048
 _SORT_WAIT_S = 0.001
-# A store that was read at one of so many versions will be read again.
-_READ_LATELY_VERSIONS = 8
 # The first read after many commits sorts their deltas.
 _MAX_UNSORTED = 64
 
@@ -94,34 +89,22 @@ class Arrivals:
 
     def add(self, delta: Delta) -> None:
         """Add a delta; versions ascend. Any thread, one at a time; ``admit`` follows."""
-        if 0 < delta.row_count <= _SORTED_AT_ONCE_ROWS and self._was_read_lately(delta.last):
-            # The version is committed: if this fails, the sorting thread tries again and reports.
-            with suppress(Exception):
-                delta.sort()
         self._resources.pending.expect(self._store, delta.size_bytes)
         self._resources.pending.add(self._store, delta.size_bytes)
         self._deltas.append(delta)
 
-    def _was_read_lately(self, version: Version) -> bool:
-        return version - self._store.read_at < _READ_LATELY_VERSIONS
-
     def admit(self) -> None:
         """Note the deltas that have arrived, and whether they must be sorted."""
-        self._take_sorted()
-        if self._deltas:
-            newest = self._deltas[-1].last
-            if self._was_read_lately(newest) or len(self._deltas) > _MAX_UNSORTED:
-                self.need(newest)
-            else:
-                self.applied_through = newest
+        self._take_empty()
+        if len(self._deltas) > _MAX_UNSORTED:
+            self.need(self._deltas[-1].last)
+        elif self._deltas:
+            self.applied_through = self._deltas[-1].last
 
-    def _take_sorted(self) -> None:
-        """Make the first deltas readable, as far as they are sorted or have no rows."""
-        while self._deltas and not self._sorting.parts:
-            delta = self._deltas[0]
-            if delta.row_count and delta.run is None:
-                break
-            self._make_readable([delta], delta.run)
+    def _take_empty(self) -> None:
+        """Make the first deltas readable, as far as they have no rows."""
+        while self._deltas and not self._sorting.parts and not self._deltas[0].row_count:
+            self._make_readable([self._deltas[0]], None)
         self.waiters.call(lambda version: version <= self.readable_through)
 
     def _make_readable(self, deltas: Sequence[Delta], run: CommittedRun | None) -> None:
@@ -143,7 +126,7 @@ class Arrivals:
 
     def sort_if_needed(self) -> None:
         """Begin to sort the first deltas, if they are needed and none is being sorted."""
-        self._take_sorted()  # a delta without rows, of which `admit` does not know yet, has no run
+        self._take_empty()  # a delta without rows, of which `admit` does not know yet, has no run
         if self._sorting.parts or not self._deltas or self._deltas[0].first > self._sort_through:
             return
         barrier = self._store.barrier
@@ -151,7 +134,7 @@ class Arrivals:
         size = 0
         for delta in list(self._deltas):
             size += delta.size_bytes
-            if deltas and (size > MAX_MERGED_BYTES or delta.run is not None):
+            if deltas and size > MAX_MERGED_BYTES:
                 break
             if deltas and barrier is not None and deltas[0].first <= barrier < delta.first:
                 break

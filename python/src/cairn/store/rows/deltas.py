@@ -30,9 +30,6 @@ class Delta:
         multi_families: ids of the families whose values are lists, after this version.
         since_ns: the time of its arrival.
         may_begin_lists: whether there may be appends to absent lists.
-
-    Attributes:
-        run: the sorted rows, if they were sorted alone.
     """
 
     def __init__(
@@ -51,11 +48,6 @@ class Delta:
         self.batches = [batch for batch in batches if batch.num_rows]
         self.row_count = sum(batch.num_rows for batch in self.batches)
         self.size_bytes = sum(map(_memory_bytes, self.batches))
-        self.run: CommittedRun | None = None
-
-    def sort(self) -> None:
-        """Make ``run``. REQUIRES: there are rows."""
-        self.run = CommittedRun([self])
 
 
 class CommittedRun(Run):

@@ -105,7 +105,7 @@ public class CairnStateStoreProvider extends MinorProvider {
               spec,
               useMultipleValuesPerKey,
               false));
-      opened.makeFolder();
+      opened.storage.makeFolder();
     } catch (RuntimeException | Error e) {
       opened.close();
       throw e;
@@ -130,13 +130,17 @@ public class CairnStateStoreProvider extends MinorProvider {
         checkpointId,
         forceSnapshotOnCommit,
         false,
-        () -> store().load(version, idOf(checkpointId), loadEmpty));
+        () -> store().current.load(version, idOf(checkpointId), loadEmpty));
   }
 
   @Override
   public StateStore getReadStore(long version, Option<String> checkpointId) {
     return open(
-        version, checkpointId, false, true, () -> store().load(version, idOf(checkpointId), false));
+        version,
+        checkpointId,
+        false,
+        true,
+        () -> store().current.load(version, idOf(checkpointId), false));
   }
 
   @Override
@@ -172,7 +176,9 @@ public class CairnStateStoreProvider extends MinorProvider {
         readOnly,
         () -> {
           try {
-            return store().loadSnapshot(snapshotVersion, idOf(snapshotId), endVersion, idOf(endId));
+            return store()
+                .current
+                .loadSnapshot(snapshotVersion, idOf(snapshotId), endVersion, idOf(endId));
           } catch (CairnException e) {
             throw SparkErrors.missingSnapshot(e, logName());
           }
@@ -329,7 +335,7 @@ public class CairnStateStoreProvider extends MinorProvider {
   @Override
   public long latestVersion() {
     StoreInstance opened = store;
-    return opened == null ? -1 : opened.version();
+    return opened == null ? -1 : opened.current.number();
   }
 
   @Override

@@ -115,29 +115,6 @@ class CacheRefillTest {
     assertEquals(0, metric(store, "cairnCacheMisses"));
   }
 
-  /** Without another session the thread of the refills does it. */
-  @Test
-  void aStoreIsRefilledBetweenItsSessions() throws Exception {
-    CairnStateStoreProvider provider = fixture.provider();
-    Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
-    StateStore store = provider.getStore(1, id, false, false);
-    for (long key = KEYS; key < OVERSIZED_KEYS; key++) {
-      store.put(key(key), value("large" + key), "default");
-    }
-    for (long key = KEYS; key < OVERSIZED_KEYS; key++) {
-      store.remove(key(key), "default");
-    }
-    store.commit();
-    Waits.until("the refill", () -> metric(store, "cairnCompleteStores") > 0);
-
-    StateStore next =
-        provider.getStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false);
-    assertEquals(expected(), all(next.iterator("default")));
-    assertEquals(0, metric(next, "cairnRowsRead"));
-    assertEquals(1, metric(next, "cairnCacheRefills"));
-    next.abort();
-  }
-
   /** Lets the worker end when it reads a page that is not the first, once the file exists. */
   private void killWorkerAtASecondPage() throws IOException {
     fixture.patchEngine(

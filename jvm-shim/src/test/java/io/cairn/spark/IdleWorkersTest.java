@@ -52,6 +52,8 @@ class IdleWorkersTest {
     CairnStateStoreProvider first = fixture.provider();
     Option<String> id = commit(first, 0, NO_ID, 1);
     ProcessHandle idle = fixture.worker();
+    // The store is in use until its commit is folded.
+    assertEquals(List.of("v1@1"), read(first, 1, id, 1));
     first.close();
     assertTrue(idle.isAlive(), "the next query of these settings needs it");
 

@@ -12,6 +12,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.codahale.metrics.MetricRegistry;
+import io.cairn.spark.session.StorageAccess;
 import io.cairn.spark.session.StoreInstance;
 import java.io.IOException;
 import java.lang.reflect.Field;
@@ -438,8 +439,8 @@ ControlEntry.call, LocalStore.get = noted, late
 
     Field store = CairnStateStoreProvider.class.getDeclaredField("store");
     store.setAccessible(true);
-    Field kept = StoreInstance.class.getDeclaredField("hadoop");
+    Field kept = StorageAccess.class.getDeclaredField("hadoop");
     kept.setAccessible(true);
-    assertSame(hadoop, kept.get(store.get(provider)));
+    assertSame(hadoop, kept.get(((StoreInstance) store.get(provider)).storage));
   }
 }

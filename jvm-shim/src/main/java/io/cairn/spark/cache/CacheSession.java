@@ -4,7 +4,6 @@ import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.protocol.EngineSource;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.function.BooleanSupplier;
 
 /**
  * Reads and writes of the next version of a store: a write buffer over the committed cache.
@@ -173,19 +172,6 @@ public final class CacheSession {
   public void refillOnDemand() {
     buffer.beginCall();
     committed.refillOnDemand();
-  }
-
-  /**
-   * Reads the rows that the cache lacks, until it has all or {@code stops} is true. A later refill
-   * continues there. REQUIRES: the session has sent no write to the engine.
-   */
-  public void refillUntil(BooleanSupplier stops) {
-    buffer.beginCall();
-    if (hasSpilled() || !droppedFamilies.isEmpty() || buffer.isFinished()) {
-      throw new IllegalStateException(
-          "[CAIRN_INTERNAL] a refill after a session has sent writes to the engine");
-    }
-    committed.refill(stops);
   }
 
   /**

@@ -13,8 +13,7 @@ import io.cairn.spark.cache.memory.MemoryAccount;
  * <p>A refill that is lost soon afterwards, or half-way, was in vain: the store then waits for some
  * sessions, each time twice as many.
  *
- * <p>Changed by the user of the cache; {@link #isDue} and {@link #paidRows} may be called from any
- * thread.
+ * <p>Threads: as the user of the cache.
  */
 final class RefillPolicy {
   /** A request costs as much as the refill of this number of rows. */

@@ -271,11 +271,6 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
     return committed.refillPolicy.isDue();
   }
 
-  /** What requests to the engine have cost since the cache was complete, in rows of a refill. */
-  public long paidRows() {
-    return committed.refillPolicy.paidRows();
-  }
-
   /** Frees everything, now or when the open session ends. Idempotent. */
   @Override
   public void close() {

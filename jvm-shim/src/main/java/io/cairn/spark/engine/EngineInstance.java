@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.protocol.Json;
+import io.cairn.spark.protocol.SessionId;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Supplier;
 import org.slf4j.Logger;
@@ -34,6 +35,7 @@ public final class EngineInstance implements AutoCloseable {
   private volatile boolean needsFiles;
 
   private boolean isClosed;
+  private int sessionCount;
   private final AtomicBoolean hasWarnedOfRefusal = new AtomicBoolean();
 
   /**
@@ -68,8 +70,9 @@ public final class EngineInstance implements AutoCloseable {
     }
   }
 
-  public int number() {
-    return number;
+  /** The id of a new session, larger than those before. One caller at a time. */
+  public long nextSession() {
+    return SessionId.of(number, ++sessionCount);
   }
 
   /** Calls a method of the instance; opens the instance first if it is not open. */

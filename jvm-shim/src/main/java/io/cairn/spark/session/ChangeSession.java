@@ -5,6 +5,7 @@ import io.cairn.spark.codec.ColumnFamily;
 import io.cairn.spark.codec.FamilyInfo;
 import io.cairn.spark.engine.SessionChannel;
 import io.cairn.spark.protocol.ChangePage;
+import io.cairn.spark.protocol.Json;
 import java.util.List;
 import java.util.stream.StreamSupport;
 import org.apache.spark.TaskContext;
@@ -39,13 +40,13 @@ public final class ChangeSession implements AutoCloseable {
    */
   public static ChangeSession open(
       StoreInstance store, long startVersion, long endVersion, String endId) {
-    store.lock();
+    store.lock.acquire();
     ChangeSession session = null;
     try {
       session = new ChangeSession(store, startVersion, endVersion, endId);
     } finally {
       if (session == null) {
-        store.unlock();
+        store.lock.release();
       }
     }
     TaskContext task = TaskContext.get();
@@ -58,7 +59,7 @@ public final class ChangeSession implements AutoCloseable {
 
   private ChangeSession(StoreInstance store, long startVersion, long endVersion, String endId) {
     this.store = store;
-    JsonNode answer = store.changes(startVersion, endVersion, endId);
+    JsonNode answer = changes(startVersion, endVersion, endId);
     end = StoreVersion.of(answer);
     versions =
         StreamSupport.stream(answer.get("versions").spliterator(), false)
@@ -68,12 +69,28 @@ public final class ChangeSession implements AutoCloseable {
         new SessionChannel(
             store.engine,
             endVersion,
-            store.newSession(),
+            newSession(),
             () -> {
               // The new worker protects the changelogs from now on.
-              store.changes(startVersion, endVersion, endId);
-              return store.newSession();
+              changes(startVersion, endVersion, endId);
+              return newSession();
             });
+  }
+
+  /** The versions of the range that have changes, and what the last one has. */
+  private JsonNode changes(long startVersion, long endVersion, String endId) {
+    // The worker that answers may be another one, which has no version loaded.
+    store.current.forget();
+    return store.engine.callWithRetry(
+        "changes",
+        Json.object()
+            .put("start_version", startVersion)
+            .put("end_version", endVersion)
+            .put("end_checkpoint_id", endId));
+  }
+
+  private SessionChannel.Loaded newSession() {
+    return new SessionChannel.Loaded(store.engine.nextSession(), 0);
   }
 
   /**
@@ -106,7 +123,7 @@ public final class ChangeSession implements AutoCloseable {
       try {
         channel.close();
       } finally {
-        store.unlock();
+        store.lock.release();
       }
     }
   }

@@ -67,7 +67,7 @@ public final class ColumnFamilies {
             spec,
             schemas,
             isUsingFamilies,
-            RowChecksums.of(store.storeConf, store.name, store::version));
+            RowChecksums.of(store.storeConf, store.name, store.current::number));
     ColumnFamily family = new ColumnFamily(spec, codec);
     declared.put(spec.name(), family);
     return family;

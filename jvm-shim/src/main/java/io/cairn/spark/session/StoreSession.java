@@ -87,14 +87,16 @@ public final class StoreSession {
       boolean isForcingSnapshot,
       Supplier<LoadedVersion> load) {
     long startedNs = System.nanoTime();
-    store.lock();
+    store.lock.acquire();
     StoreSession session = null;
     try {
-      session = new StoreSession(store, families, load.get(), isForcingSnapshot, startedNs);
+      LoadedVersion loaded = load.get();
+      store.snapshots.noteLoaded(loaded.snapshotVersion());
+      session = new StoreSession(store, families, loaded, isForcingSnapshot, startedNs);
     } finally {
       if (session == null) {
-        store.forgetVersion();
-        store.unlock();
+        store.current.forget();
+        store.lock.release();
       }
     }
     session.endWithTask();
@@ -119,12 +121,11 @@ public final class StoreSession {
         new SessionChannel(
             store.engine,
             baseVersion.version(),
-            new SessionChannel.Loaded(
-                loaded.session(), loaded.answer().path("applied_through").asLong()),
-            () -> store.reload(baseVersion, loaded.isLoadedEmpty()));
+            loaded.session(),
+            () -> store.current.reload(loaded));
     cache = store.cache.begin(channel);
     try {
-      store.fill(cache, loaded);
+      store.refill.begin(cache, loaded);
       open(families.get(ColumnFamilies.DEFAULT));
     } catch (RuntimeException | Error e) {
       try {
@@ -160,7 +161,7 @@ public final class StoreSession {
     if (committed == null) {
       abort();
     } else if (hasSucceeded) {
-      store.trust(committed);
+      store.current.trust(committed);
     }
   }
 
@@ -279,17 +280,18 @@ public final class StoreSession {
             result = baseVersion.next(commitReply, present, maxFamilyId);
           } catch (RuntimeException | Error e) {
             // The outcome is unknown.
-            store.forgetVersion();
+            store.current.forget();
             abortAs(State.ABORTED);
             throw e;
           }
           try {
-            store.committed(result, task == null);
+            store.current.committed(result, task == null);
             if (channel.needsReload()) {
               // As after an abort. The version is durable, and the cache keeps its rows.
-              store.forgetVersion();
+              store.current.forget();
             }
-            store.noteCommit(commitReply);
+            store.refill.noteCommit(commitReply);
+            store.snapshots.note(commitReply.snapshotVersion());
             commitMs = Math.round((System.nanoTime() - startedNs) / 1e6);
           } finally {
             endCommitted();
@@ -323,7 +325,7 @@ public final class StoreSession {
           store.name,
           result.version(),
           failure);
-      store.forgetVersion();
+      store.current.forget();
       cache.abort();
     } finally {
       store.endSession(counters);
@@ -331,17 +333,13 @@ public final class StoreSession {
   }
 
   private CommitRequest commitRequest() {
-    StringBuilder attempt = new StringBuilder(192).append(store.attemptJson());
-    attempt.append(",\"stage_id\":").append(task == null ? 0 : task.stageId());
-    attempt.append(",\"stage_attempt\":").append(task == null ? 0 : task.stageAttemptNumber());
-    attempt.append(",\"task_attempt\":").append(task == null ? 0 : task.taskAttemptId());
     CommitRequest request =
         new CommitRequest()
             .put("version", baseVersion.version() + 1)
             .put("base_checkpoint_id", baseVersion.checkpointId())
-            .putJson("column_families", store.familiesJson(present.values()))
+            .putJson("column_families", store.commitJson.families(present.values()))
             .put("max_cf_id", maxFamilyId)
-            .putJson("attempt", attempt.append('}'))
+            .putJson("attempt", store.commitJson.attempt(task))
             .put("snapshot", isForcingSnapshot)
             .put("track_counts", store.conf.isCountingRows)
             .put("are_distinct", !cache.mayRepeatKeys())
@@ -375,7 +373,7 @@ public final class StoreSession {
     try {
       if (channel.needsReload()) {
         // A broken local database stays broken until the next load.
-        store.forgetVersion();
+        store.current.forget();
       }
       cache.abort();
       channel.abort();

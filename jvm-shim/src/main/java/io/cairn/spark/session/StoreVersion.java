@@ -1,11 +1,8 @@
 package io.cairn.spark.session;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import io.cairn.spark.codec.FamilyInfo;
 import io.cairn.spark.protocol.CommitReply;
-import io.cairn.spark.protocol.Json;
-import java.util.Collection;
 import java.util.Collections;
 import java.util.Map;
 import java.util.TreeMap;
@@ -83,14 +80,5 @@ public record StoreVersion(
       }
     }
     return true;
-  }
-
-  /** Families as JSON. */
-  static String json(Collection<FamilyInfo> families) {
-    ArrayNode array = Json.MAPPER.createArrayNode();
-    for (FamilyInfo family : families) {
-      family.addTo(array);
-    }
-    return array.toString();
   }
 }

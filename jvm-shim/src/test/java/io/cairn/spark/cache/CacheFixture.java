@@ -7,6 +7,7 @@ import io.cairn.spark.cache.memory.MemoryPool;
 import java.nio.charset.StandardCharsets;
 import java.util.Random;
 import java.util.TreeMap;
+import java.util.function.BooleanSupplier;
 
 /** A store, its engine and its open session. */
 final class CacheFixture {
@@ -44,6 +45,11 @@ final class CacheFixture {
     session.sendWrites();
     engine.commit();
     session.commit(engine.newest(), "v" + engine.newest());
+  }
+
+  /** Reads the rows that the cache lacks, until it has all or {@code stops} is true. */
+  void refillUntil(BooleanSupplier stops) {
+    cache.committed.refill(stops);
   }
 
   /** Empties the cache, as on another executor. */

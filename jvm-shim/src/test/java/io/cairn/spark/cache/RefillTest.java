@@ -65,14 +65,14 @@ class RefillTest {
 
   private void refill() {
     f.begin();
-    f.session.refillUntil(() -> false);
+    f.refillUntil(() -> false);
     f.session.abort();
   }
 
   private void refillPages(int pages) {
     int[] left = {pages};
     f.begin();
-    f.session.refillUntil(() -> left[0]-- == 0);
+    f.refillUntil(() -> left[0]-- == 0);
     f.session.abort();
   }
 
@@ -179,7 +179,7 @@ class RefillTest {
     commitOversizedBatch();
     f.engine.mostScans = f.engine.scanRequests + 5;
     f.begin();
-    assertThrows(IllegalStateException.class, () -> f.session.refillUntil(() -> false));
+    assertThrows(IllegalStateException.class, () -> f.refillUntil(() -> false));
     f.session.abort();
     f.engine.mostScans = Long.MAX_VALUE;
     f.begin();
@@ -212,7 +212,7 @@ class RefillTest {
       f.commit();
       f.engine.mostScans = f.engine.scanRequests;
       f.begin();
-      assertThrows(IllegalStateException.class, () -> f.session.refillUntil(() -> false));
+      assertThrows(IllegalStateException.class, () -> f.refillUntil(() -> false));
       f.engine.mostScans = Long.MAX_VALUE;
       assertNull(f.get(PLAIN, key(i)));
       f.session.abort();
@@ -298,7 +298,7 @@ class RefillTest {
         CacheFixture.span(key(KEYS / 2)),
         CacheFixture.span("spilled"));
     f.engine.write(block, true);
-    assertThrows(IllegalStateException.class, () -> f.session.refillUntil(() -> false));
+    assertThrows(IllegalStateException.class, () -> f.refillUntil(() -> false));
     assertNull(f.cache.committed.families.get(PLAIN).refilledThrough());
     f.session.abort();
 
@@ -321,7 +321,7 @@ class RefillTest {
     addAbsent(PLAIN, key);
 
     f.begin();
-    assertThrows(IllegalStateException.class, () -> f.session.refillUntil(() -> false));
+    assertThrows(IllegalStateException.class, () -> f.refillUntil(() -> false));
     assertEquals("plain" + KEYS / 2, f.get(PLAIN, key));
     f.session.abort();
     refill();
@@ -345,7 +345,7 @@ class RefillTest {
 
   private void refillUntilBehind(int family, String key) {
     f.begin();
-    f.session.refillUntil(() -> isRefilledThrough(family, key));
+    f.refillUntil(() -> isRefilledThrough(family, key));
     f.session.abort();
     assertTrue(isRefilledThrough(family, key));
     assertFalse(f.isComplete(family));
@@ -367,7 +367,7 @@ class RefillTest {
     assertFalse(isDue(small, 2_000, 100));
 
     small.begin();
-    small.session.refillUntil(() -> false);
+    small.refillUntil(() -> false);
 
     assertFalse(small.isComplete(ORDERED));
     assertTrue(small.isComplete(PLAIN));
@@ -375,14 +375,6 @@ class RefillTest {
     assertEquals(0, small.cache.stats().refills());
     small.session.abort();
     assertFalse(isDue(small, 0, 100), "it was in vain");
-  }
-
-  /** It would read its own writes as committed rows. */
-  @Test
-  void aRefillAfterASpillIsRefused() {
-    f.begin();
-    f.fillUntilSpilled();
-    assertThrows(IllegalStateException.class, () -> f.session.refillUntil(() -> false));
   }
 
   /** Begins a session on an empty cache that refills on demand; no number of rows is few. */
@@ -535,7 +527,7 @@ class RefillTest {
     beginOnDemand(f, 3 * KEYS);
     byte[][] keys = {bytes("absent"), bytes(key(7)), bytes("zero")};
     Prefetcher.Request request = f.session.prefetcher.start(PLAIN, keys, keys.length);
-    f.session.refillUntil(() -> false);
+    f.refillUntil(() -> false);
     assertTrue(f.isComplete(PLAIN));
     request.finish();
 
@@ -602,7 +594,7 @@ class RefillTest {
     assertTrue(isDue(busy, 3_000, 100));
 
     busy.begin();
-    busy.session.refillUntil(() -> false);
+    busy.refillUntil(() -> false);
 
     assertTrue(busy.isComplete(PLAIN));
     assertTrue(pool.peakBytes() <= pool.limitBytes() + 4096);

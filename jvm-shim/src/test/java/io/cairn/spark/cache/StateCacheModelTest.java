@@ -277,7 +277,7 @@ class StateCacheModelTest {
         engine.mostScans = engine.scanRequests + random.nextInt(3);
       }
       try {
-        session.refillUntil(() -> pages[0]-- == 0);
+        cache.committed.refill(() -> pages[0]-- == 0);
       } catch (IllegalStateException e) {
         assertTrue(fails && e.getMessage().equals("worker lost"), e.getMessage());
       } finally {

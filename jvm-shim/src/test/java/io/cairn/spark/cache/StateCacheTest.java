@@ -236,7 +236,7 @@ class StateCacheTest {
     f.forget();
     assertFalse(f.isComplete(ORDERED));
     f.begin();
-    f.session.refillUntil(() -> false);
+    f.refillUntil(() -> false);
     assertTrue(f.isComplete(ORDERED) && f.isComplete(PLAIN));
     long requestsBefore = f.engine.scanRequests;
     assertEquals(500, rows(f.session.range(ORDERED, null, null)).size());
@@ -253,7 +253,7 @@ class StateCacheTest {
       f.put(ORDERED, "k" + i, "x".repeat(50));
     }
     f.commitAndBeginElsewhere();
-    f.session.refillUntil(() -> false);
+    f.refillUntil(() -> false);
     assertFalse(f.isComplete(ORDERED));
     assertEquals(2_000, rows(f.session.range(ORDERED, null, null)).size());
     assertEquals(2_000, rows(f.session.scan(ORDERED)).size());
