@@ -3,8 +3,8 @@ package io.cairn.spark.cache;
 import java.lang.ref.Reference;
 import java.lang.ref.ReferenceQueue;
 import java.lang.ref.WeakReference;
-import java.util.HashSet;
-import java.util.Set;
+import java.util.ArrayList;
+import java.util.List;
 
 /**
  * The open scans of one session, and what is held for each: the writes that it sees, and the slabs
@@ -31,6 +31,9 @@ final class OpenScans {
     /** Null: the scan reads no slab of it. */
     private CachedFamily cached;
 
+    /** In {@link #open}; -1: it is closed. */
+    private int place;
+
     private Hold(Reader scan, ReferenceQueue<Reader> abandoned, Writes writes) {
       super(scan, abandoned);
       this.writes = writes;
@@ -44,6 +47,7 @@ final class OpenScans {
     }
 
     private void release() {
+      place = -1;
       if (writes != null) {
         writes.closeScan();
       }
@@ -53,7 +57,9 @@ final class OpenScans {
     }
   }
 
-  private final Set<Hold> open = new HashSet<>();
+  /** In any order. */
+  private final List<Hold> open = new ArrayList<>();
+
   private final ReferenceQueue<Reader> abandoned = new ReferenceQueue<>();
 
   /**
@@ -65,13 +71,19 @@ final class OpenScans {
     closeAbandoned();
     boolean isEmpty = present == null || present.count() == 0;
     Hold hold = new Hold(scan, abandoned, isEmpty ? null : present);
+    hold.place = open.size();
     open.add(hold);
     return hold;
   }
 
   /** Closes a scan. Idempotent. */
   void close(Hold hold) {
-    if (open.remove(hold)) {
+    if (hold.place >= 0) {
+      Hold moved = open.remove(open.size() - 1);
+      if (moved != hold) {
+        moved.place = hold.place;
+        open.set(hold.place, moved);
+      }
       hold.release();
     }
   }
