@@ -197,43 +197,6 @@ class EngineTroubleTest {
     commit(provider, 1, id, 1);
   }
 
-  /** The page that was requested ahead fails, and nobody reads it. */
-  @Test
-  void afterAnErrorThatNobodyReadTheNextSessionLoadsAgain() throws IOException {
-    fixture.withLeastCache();
-    fixture.patchEngine(
-        """
-        from cairn.errors import DiskFullError
-        from cairn.store.front.instance import ProviderInstance
-        scan = ProviderInstance.scan
-        def failing(self, session, request):
-            if request.start is not None:
-                raise DiskFullError('the local disk is full')
-            return scan(self, session, request)
-        ProviderInstance.scan = failing
-        """);
-    CairnStateStoreProvider provider = fixture.provider();
-    Option<String> id = commitAll(provider);
-    StateStore store = provider.getStore(1, id, false, false);
-    store.iterator("default").next();
-
-    assertEquals("v7@1", text(store.get(key(7), "default")));
-    store.abort();
-
-    assertEquals(-1, provider.latestVersion());
-
-    store = provider.getStore(1, id, false, false);
-    store.iterator("default").next();
-    store.put(key(7), value("v7@2"), "default");
-    assertEquals(2, store.commit()); // the writes reach the worker
-
-    assertEquals(-1, provider.latestVersion());
-    id = store.getStateStoreCheckpointInfo().stateStoreCkptId();
-    store = provider.getStore(2, id, false, false);
-    assertEquals("v7@2", text(store.get(key(7), "default")));
-    store.abort();
-  }
-
   /**
    * A stopped worker never answers, and must not block its tasks forever. The task does not repeat
    * the call: it would take as long again.
