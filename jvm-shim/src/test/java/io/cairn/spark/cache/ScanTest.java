@@ -312,7 +312,7 @@ class ScanTest {
   @Test
   void anAbandonedScanIsForgotten() throws InterruptedException {
     for (Kind kind : Kind.values()) {
-      Rows rows = new Rows(kind, 64 << 20, true);
+      Rows rows = new Rows(kind, 256 << 20, true);
       rows.change("before");
       abandon(rows);
 
@@ -321,7 +321,7 @@ class ScanTest {
         System.gc();
         Thread.sleep(10);
         long before = rows.f.cache.accountedBytes();
-        for (int j = 0; j < 2_000; j++) {
+        for (int j = 0; j < 10_000; j++) { // more than a slab
           kind.open(rows.f).close();
           rows.put(0, "after");
         }
