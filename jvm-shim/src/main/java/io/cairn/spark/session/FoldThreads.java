@@ -38,4 +38,16 @@ final class FoldThreads {
       fold.run();
     }
   }
+
+  /**
+   * Runs what follows a fold and may wait for a worker, soon. Not by a thread for folds: all stores
+   * whose folds come next would stay locked until then.
+   */
+  static void executeElsewhere(Runnable work) {
+    try {
+      DaemonThreads.of("cairn-close", work).start();
+    } catch (OutOfMemoryError e) {
+      work.run();
+    }
+  }
 }

@@ -3,6 +3,7 @@ package io.cairn.spark.session;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import java.util.Arrays;
+import java.util.concurrent.Executor;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
@@ -75,10 +76,15 @@ final class StoreLock {
 
   /** Releases the lock; closes the store if that was requested meanwhile. */
   void release() {
+    release(Runnable::run);
+  }
+
+  /** As the other method, but the close, which may wait for the worker, runs by an executor. */
+  void release(Executor closer) {
     holder = null;
     lock.release();
     if (isClosed) {
-      closeIfFree();
+      closer.execute(this::closeIfFree);
     }
   }
 

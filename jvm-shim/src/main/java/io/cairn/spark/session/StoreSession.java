@@ -328,7 +328,7 @@ public final class StoreSession {
       store.current.forget();
       cache.abort();
     } finally {
-      store.endSession(counters);
+      store.endSession(counters, FoldThreads::executeElsewhere);
     }
   }
 
@@ -384,7 +384,7 @@ public final class StoreSession {
       try {
         closeChannel();
       } finally {
-        store.endSession(counters);
+        store.endSession(counters, Runnable::run);
       }
     }
   }

@@ -11,6 +11,8 @@ import io.cairn.spark.StoreFixture;
 import io.cairn.spark.Waits;
 import io.cairn.spark.cache.CacheSession;
 import java.lang.reflect.Field;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -47,13 +49,17 @@ class CommitFoldTest {
 
   /** Makes every thread for folds wait until {@link #areFree}. */
   private void occupyThreads() throws Exception {
+    occupyThreads(areFree);
+  }
+
+  private static void occupyThreads(CountDownLatch until) throws Exception {
     int count = Runtime.getRuntime().availableProcessors();
     CountDownLatch areBusy = new CountDownLatch(count);
     for (int i = 0; i < count; i++) {
       FoldThreads.execute(
           () -> {
             areBusy.countDown();
-            awaitUnchecked(areFree);
+            awaitUnchecked(until);
           });
     }
     assertTrue(areBusy.await(10, TimeUnit.SECONDS));
@@ -95,6 +101,40 @@ class CommitFoldTest {
     areFree.countDown();
 
     assertEquals(List.of("v3@1"), StoreFixture.read(fixture.provider(), 1, id, 3));
+  }
+
+  /** Else the stores of all queries would stay locked while the worker of this one is slow. */
+  @Test
+  void aCloseThatWaitsForTheWorkerKeepsNoThreadForFolds() throws Exception {
+    fixture.withOwnWorker();
+    Path closing = fixture.folder.resolve("closing");
+    Path mayClose = fixture.folder.resolve("may-close");
+    fixture.runWorkersBy(
+        """
+        #!%s
+        import os, runpy, time
+        from cairn.store.front.instance import ProviderInstance
+        close = ProviderInstance.close
+        def waiting(self, *args, **kwargs):
+            open('%s', 'w').close()
+            while not os.path.exists('%s'):
+                time.sleep(0.01)
+            return close(self, *args, **kwargs)
+        ProviderInstance.close = waiting
+        runpy.run_module('cairn.engine', run_name='__main__')
+        """
+            .formatted(StoreFixture.PYTHON, closing, mayClose));
+    CairnStateStoreProvider provider = fixture.provider();
+    CountDownLatch isClosed = new CountDownLatch(1);
+    occupyThreads(isClosed);
+    StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 3);
+    provider.close();
+    isClosed.countDown();
+    Waits.until("the close of the store", () -> Files.exists(closing));
+
+    occupyThreads(areFree);
+
+    Files.createFile(mayClose);
   }
 
   /** The version is durable: the task must not fail, and the next session loads. */
