@@ -98,7 +98,7 @@ public final class StoreFixture implements AutoCloseable {
   }
 
   /** Makes the worker run these lines of Python first. REQUIRES: {@link #withOwnWorker}. */
-  void patchEngine(String lines) throws IOException {
+  public void patchEngine(String lines) throws IOException {
     runWorkersBy(
         "#!"
             + PYTHON

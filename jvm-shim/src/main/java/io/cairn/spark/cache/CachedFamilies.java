@@ -4,6 +4,7 @@ import io.cairn.spark.cache.memory.MemoryAccount;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Set;
 
 /**
  * The column families of a committed cache, and the version of their entries.
@@ -123,6 +124,15 @@ final class CachedFamilies {
     byId[id] = family;
     all.add(family);
     return family;
+  }
+
+  /** Removes all other families. */
+  void keep(Set<Integer> ids) {
+    for (CachedFamily family : List.copyOf(all)) {
+      if (!ids.contains(family.id)) {
+        remove(family.id);
+      }
+    }
   }
 
   void remove(int id) {

@@ -390,15 +390,12 @@ final class CommittedCache {
   }
 
   /**
-   * Reads the rows that the cache lacks. REQUIRES: the session has spilled nothing.
+   * Reads the rows that the cache lacks of some families. REQUIRES: the session has spilled
+   * nothing.
    *
    * @param stops see {@link Refill#run}
    */
-  void refill(BooleanSupplier stops) {
-    refill(List.copyOf(families.all()), stops);
-  }
-
-  private void refill(List<CachedFamily> some, BooleanSupplier stops) {
+  void refill(List<CachedFamily> some, BooleanSupplier stops) {
     boolean wasComplete = families.areComplete();
     refillPolicy.noteRefilled(refill.run(pages, some, stops));
     refillCount += !wasComplete && families.areComplete() && !refillPolicy.isFirst() ? 1 : 0;

@@ -38,12 +38,14 @@ final class RefillPolicy {
   /** {@link #FEW_ROWS}; tests set another number. */
   long fewRows = FEW_ROWS;
 
-  private volatile long rows;
-  private volatile long assumedBytesPerRow;
-  private volatile boolean isComplete;
-  private volatile int waitSessions;
-  private volatile long paidRows;
-  private volatile long bytesPerRow;
+  private long rows;
+  private long assumedBytesPerRow;
+  private boolean isComplete;
+  private int waitSessions;
+  private long bytesPerRow;
+
+  /** What requests have cost since the store was complete, in rows of a refill. */
+  private long paidRows;
 
   /** Rows that an unfinished refill has read. */
   private long refilledRows;
@@ -153,10 +155,5 @@ final class RefillPolicy {
     return !isComplete
         && waitSessions == 0
         && wanted <= account.obtainableBytes() - account.pool().limitBytes() / FREE_DIVISOR;
-  }
-
-  /** What requests have cost since the store was complete, in rows of a refill. */
-  long paidRows() {
-    return paidRows;
   }
 }

@@ -3,6 +3,7 @@ package io.cairn.spark.cache;
 import io.cairn.spark.cache.memory.MemoryAccount;
 import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.protocol.EngineSource;
+import java.util.Set;
 import java.util.concurrent.Semaphore;
 
 /**
@@ -103,12 +104,9 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
     exclusively(() -> committed.families.define(id, isOrdered, isMulti));
   }
 
-  /**
-   * Forgets a family that the loaded version does not have. Inside a session use {@link
-   * CacheSession#dropFamily}.
-   */
-  public void dropFamily(int id) {
-    exclusively(() -> committed.families.remove(id));
+  /** Forgets all other families: the loaded version has these. */
+  public void keepFamilies(Set<Integer> ids) {
+    exclusively(() -> committed.families.keep(ids));
   }
 
   /** Version of the committed entries; -1 before the first {@link #reset}. */

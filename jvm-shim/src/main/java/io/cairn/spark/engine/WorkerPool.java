@@ -8,6 +8,7 @@ import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
@@ -112,14 +113,18 @@ public final class WorkerPool {
     return former;
   }
 
+  /** Whether a store uses any worker. */
+  static boolean areInUse() {
+    return used().isPresent();
+  }
+
+  private static Optional<WorkerPool> used() {
+    return POOLS.values().stream().filter(pool -> !pool.isIdle()).findAny();
+  }
+
   /** Ends the workers of idle pools, if a store uses another pool. */
   private static void endIdle() {
-    for (WorkerPool pool : POOLS.values()) {
-      if (!pool.isIdle()) {
-        endIdleBeside(pool, keepIdleMs);
-        return;
-      }
-    }
+    used().ifPresent(pool -> endIdleBeside(pool, keepIdleMs));
   }
 
   /**

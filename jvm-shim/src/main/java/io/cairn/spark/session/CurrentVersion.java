@@ -10,9 +10,9 @@ import io.cairn.spark.engine.SessionChannel;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import io.cairn.spark.protocol.Json;
+import java.util.Collection;
 import java.util.Objects;
-import java.util.Set;
-import java.util.TreeSet;
+import java.util.stream.Collectors;
 
 /**
  * The version of a store that its cache and its engine both have, and the loads that make it so.
@@ -24,9 +24,6 @@ public final class CurrentVersion {
   private final String store;
   private final EngineInstance engine;
   private final StateCache cache;
-
-  /** Families of committed versions that the cache has. INVARIANT: used under the lock. */
-  private final Set<Integer> familyIds = new TreeSet<>();
 
   /** Null: not known, so the next session loads. INVARIANT: changed under the lock. */
   private volatile StoreVersion version;
@@ -112,15 +109,10 @@ public final class CurrentVersion {
     if (isReset) {
       cache.reset(loaded.version(), loaded.checkpointId(), loadEmpty || loaded.version() == 0);
     }
-    Set<Integer> gone = new TreeSet<>(familyIds);
-    for (FamilyInfo family : loaded.families().values()) {
-      gone.remove(family.id());
-      familyIds.add(family.id());
+    Collection<FamilyInfo> families = loaded.families().values();
+    cache.keepFamilies(families.stream().map(FamilyInfo::id).collect(Collectors.toSet()));
+    for (FamilyInfo family : families) {
       cache.defineFamily(family.id(), family.isOrdered(), family.isMulti());
-    }
-    for (int family : gone) {
-      familyIds.remove(family);
-      cache.dropFamily(family);
     }
   }
 
@@ -169,8 +161,6 @@ public final class CurrentVersion {
   /** Sets the version after a commit; {@code trusted} once its task has succeeded. */
   void committed(StoreVersion newVersion, boolean trusted) {
     set(newVersion, trusted);
-    familyIds.clear();
-    newVersion.families().values().forEach(family -> familyIds.add(family.id()));
   }
 
   /** Trusts a committed version, because its task has succeeded. */

@@ -8,7 +8,6 @@ import io.cairn.spark.engine.WorkerPool;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.protocol.Json;
 import io.cairn.spark.settings.StoreSettings;
-import java.util.concurrent.Executor;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 import org.apache.spark.sql.execution.streaming.state.RocksDBEventForwarder;
@@ -98,11 +97,10 @@ public final class StoreInstance {
    * Ends a session: releases the lock.
    *
    * @param stats the cache's figures, as the session reports them
-   * @param closer runs the close of the store, if that was requested meanwhile
    */
-  void endSession(StateCache.Stats stats, Executor closer) {
+  void endSession(StateCache.Stats stats) {
     lastStats = stats;
-    lock.release(closer);
+    lock.release();
   }
 
   private void reportSnapshot(long version) {

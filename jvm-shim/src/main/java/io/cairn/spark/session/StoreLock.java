@@ -3,7 +3,6 @@ package io.cairn.spark.session;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import java.util.Arrays;
-import java.util.concurrent.Executor;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
@@ -74,17 +73,17 @@ final class StoreLock {
     }
   }
 
-  /** Releases the lock; closes the store if that was requested meanwhile. */
-  void release() {
-    release(Runnable::run);
+  /** Names the calling thread as the holder: it ends the session that another thread opened. */
+  void takeOver() {
+    holder = Holder.ofThisThread();
   }
 
-  /** As the other method, but the close, which may wait for the worker, runs by an executor. */
-  void release(Executor closer) {
+  /** Releases the lock; closes the store if that was requested meanwhile. */
+  void release() {
     holder = null;
     lock.release();
     if (isClosed) {
-      closer.execute(this::closeIfFree);
+      closeIfFree();
     }
   }
 

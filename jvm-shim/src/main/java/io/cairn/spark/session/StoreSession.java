@@ -317,6 +317,7 @@ public final class StoreSession {
 
   private void fold() {
     try {
+      store.lock.takeOver();
       cache.commit(result.version(), result.checkpointId());
     } catch (Throwable failure) {
       LOG.warn(
@@ -328,7 +329,7 @@ public final class StoreSession {
       store.current.forget();
       cache.abort();
     } finally {
-      store.endSession(counters, FoldThreads::executeElsewhere);
+      store.endSession(counters);
     }
   }
 
@@ -384,7 +385,7 @@ public final class StoreSession {
       try {
         closeChannel();
       } finally {
-        store.endSession(counters, Runnable::run);
+        store.endSession(counters);
       }
     }
   }

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.cache.memory.MemoryPool;
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 import java.util.Random;
 import java.util.TreeMap;
 import java.util.function.BooleanSupplier;
@@ -49,7 +50,11 @@ final class CacheFixture {
 
   /** Reads the rows that the cache lacks, until it has all or {@code stops} is true. */
   void refillUntil(BooleanSupplier stops) {
-    cache.committed.refill(stops);
+    refillUntil(cache, stops);
+  }
+
+  static void refillUntil(StateCache cache, BooleanSupplier stops) {
+    cache.committed.refill(List.copyOf(cache.committed.families.all()), stops);
   }
 
   /** Empties the cache, as on another executor. */

@@ -135,7 +135,6 @@ class RefillPolicyTest {
   void aLoadForgetsWhatWasPaid() {
     policy.notePaid(1_000_000);
     policy.noteReset();
-    assertEquals(0, policy.paidRows());
     policy.expect(RefillPolicy.FEW_ROWS + 1, 100);
     assertFalse(policy.isWorthwhile());
   }
@@ -145,13 +144,26 @@ class RefillPolicyTest {
   void aRefillUsesUpWhatWasPaid() {
     policy.notePaid(1_000);
     policy.notePaid(500);
-    assertEquals(1_500, policy.paidRows());
+    assertPaid(1_500);
     policy.noteRefilled(400);
-    assertEquals(1_100, policy.paidRows());
+    lost++;
+    note(false);
+    assertPaid(1_100);
     policy.noteRefilled(4_000);
-    assertEquals(0, policy.paidRows());
+    lost++;
+    note(false);
+    assertPaid(0);
     policy.notePaid(10);
     note(true);
-    assertEquals(0, policy.paidRows());
+    assertPaid(0);
+  }
+
+  /** Asserts for how many rows a refill is worthwhile: what was paid for requests decides. */
+  private void assertPaid(long rows) {
+    long enough = RefillPolicy.FEW_ROWS + RefillPolicy.PAID_DIVISOR * rows;
+    policy.expect(enough, 100);
+    assertTrue(policy.isWorthwhile());
+    policy.expect(enough + 1, 100);
+    assertFalse(policy.isWorthwhile());
   }
 }

@@ -277,7 +277,7 @@ class StateCacheModelTest {
         engine.mostScans = engine.scanRequests + random.nextInt(3);
       }
       try {
-        cache.committed.refill(() -> pages[0]-- == 0);
+        CacheFixture.refillUntil(cache, () -> pages[0]-- == 0);
       } catch (IllegalStateException e) {
         assertTrue(fails && e.getMessage().equals("worker lost"), e.getMessage());
       } finally {

@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.CairnStateStoreProvider;
 import io.cairn.spark.StoreFixture;
+import io.cairn.spark.Waits;
 import java.io.IOException;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -26,7 +27,8 @@ class WorkerPoolTest {
   private long keptMs;
 
   @BeforeEach
-  void open() throws IOException {
+  void open() throws Exception {
+    Waits.until("the end of the stores of other tests", () -> !WorkerPool.areInUse());
     fixture = new StoreFixture().withOwnWorker();
     other = new StoreFixture().withOwnWorker();
     keptMs = WorkerPool.keepIdleFor(A_DAY_MS);
@@ -86,11 +88,14 @@ class WorkerPoolTest {
     CairnStateStoreProvider first = fixture.provider();
     Option<String> id = commit(first, 0, NO_ID, 1);
     ProcessHandle former = fixture.worker();
+    // The store is in use until its commit is folded.
+    assertEquals(List.of("v1@1"), read(first, 1, id, 1));
     first.close();
     CairnStateStoreProvider second = other.provider();
     former.onExit().get(10, TimeUnit.SECONDS);
-    commit(second, 0, NO_ID, 1);
+    Option<String> other = commit(second, 0, NO_ID, 1);
     ProcessHandle idle = fixture.worker();
+    assertEquals(List.of("v1@1"), read(second, 1, other, 1));
     second.close();
     WorkerPool.keepIdleFor(0);
     assertTrue(idle.isAlive(), "the next query of these settings needs it");

@@ -9,10 +9,7 @@ import io.cairn.spark.CairnStateStoreProvider;
 import io.cairn.spark.LogOf;
 import io.cairn.spark.StoreFixture;
 import io.cairn.spark.Waits;
-import io.cairn.spark.cache.CacheSession;
 import java.lang.reflect.Field;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -34,7 +31,7 @@ class CommitFoldTest {
   private static final long[] SOME = {3, 4_999, 5_000};
 
   private StoreFixture fixture;
-  private final CountDownLatch areFree = new CountDownLatch(1);
+  private final CountDownLatch mayFold = new CountDownLatch(1);
 
   @BeforeEach
   void setUp() throws Exception {
@@ -43,43 +40,39 @@ class CommitFoldTest {
 
   @AfterEach
   void tearDown() throws Exception {
-    areFree.countDown();
+    mayFold.countDown();
     fixture.close();
   }
 
-  /** Makes every thread for folds wait until {@link #areFree}. */
-  private void occupyThreads() throws Exception {
-    occupyThreads(areFree);
-  }
-
-  private static void occupyThreads(CountDownLatch until) throws Exception {
-    int count = Runtime.getRuntime().availableProcessors();
-    CountDownLatch areBusy = new CountDownLatch(count);
-    for (int i = 0; i < count; i++) {
-      FoldThreads.execute(
-          () -> {
-            areBusy.countDown();
-            awaitUnchecked(until);
-          });
-    }
-    assertTrue(areBusy.await(10, TimeUnit.SECONDS));
-  }
-
-  private static void awaitUnchecked(CountDownLatch latch) {
+  private void awaitMayFold() {
     try {
-      latch.await();
+      mayFold.await();
     } catch (InterruptedException e) {
       throw new IllegalStateException(e);
     }
+  }
+
+  /** Commits; the fold waits for {@link #mayFold}. */
+  private Option<String> commitWithoutFold(StateStore store) throws ReflectiveOperationException {
+    atFold(store, this::awaitMayFold);
+    store.commit();
+    return store.getStateStoreCheckpointInfo().stateStoreCkptId();
+  }
+
+  /** Opens a version and puts keys into it. */
+  private static StateStore written(
+      CairnStateStoreProvider provider, long version, Option<String> id, long... keys) {
+    StateStore store = provider.getStore(version, id, false, false);
+    StoreFixture.put(store, version + 1, keys);
+    return store;
   }
 
   @Test
   void aCommitReturnsBeforeItsFoldAndTheNextSessionWaitsForIt() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> first = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 3, 5_000);
-    occupyThreads();
 
-    Option<String> second = StoreFixture.commit(provider, 1, first, KEYS);
+    Option<String> second = commitWithoutFold(written(provider, 1, first, KEYS));
     CompletableFuture<List<String>> read = new CompletableFuture<>();
     Thread task =
         new Thread(() -> read.complete(StoreFixture.read(provider, 2, second, SOME)), "read");
@@ -87,72 +80,45 @@ class CommitFoldTest {
 
     Waits.untilIn(task, "Semaphore", "tryAcquire");
     assertFalse(read.isDone());
-    areFree.countDown();
+    mayFold.countDown();
     assertEquals(List.of("v3@2", "v4999@2", "v5000@1"), read.get(20, TimeUnit.SECONDS));
   }
 
   @Test
   void aProviderCanBeClosedBeforeTheFold() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
-    occupyThreads();
-    Option<String> id = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, KEYS);
+    Option<String> id = commitWithoutFold(written(provider, 0, StoreFixture.NO_ID, KEYS));
 
     provider.close();
-    areFree.countDown();
+    mayFold.countDown();
 
     assertEquals(List.of("v3@1"), StoreFixture.read(fixture.provider(), 1, id, 3));
   }
 
-  /** Else the stores of all queries would stay locked while the worker of this one is slow. */
+  /** The thread of a fold also closes its store, which may wait for a worker that is stuck. */
   @Test
-  void aCloseThatWaitsForTheWorkerKeepsNoThreadForFolds() throws Exception {
-    fixture.withOwnWorker();
-    Path closing = fixture.folder.resolve("closing");
-    Path mayClose = fixture.folder.resolve("may-close");
-    fixture.runWorkersBy(
-        """
-        #!%s
-        import os, runpy, time
-        from cairn.store.front.instance import ProviderInstance
-        close = ProviderInstance.close
-        def waiting(self, *args, **kwargs):
-            open('%s', 'w').close()
-            while not os.path.exists('%s'):
-                time.sleep(0.01)
-            return close(self, *args, **kwargs)
-        ProviderInstance.close = waiting
-        runpy.run_module('cairn.engine', run_name='__main__')
-        """
-            .formatted(StoreFixture.PYTHON, closing, mayClose));
+  void aStoreIsFreeWhileTheFoldsOfManyOthersAreHeld() {
+    for (int i = 0; i < 4 * Runtime.getRuntime().availableProcessors(); i++) {
+      FoldThreads.execute(this::awaitMayFold);
+    }
     CairnStateStoreProvider provider = fixture.provider();
-    CountDownLatch isClosed = new CountDownLatch(1);
-    occupyThreads(isClosed);
-    StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 3);
-    provider.close();
-    isClosed.countDown();
-    Waits.until("the close of the store", () -> Files.exists(closing));
 
-    occupyThreads(areFree);
+    Option<String> id = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 3);
 
-    Files.createFile(mayClose);
+    assertEquals(List.of("v3@1"), StoreFixture.read(provider, 1, id, 3));
   }
 
-  /** The version is durable: the task must not fail, and the next session loads. */
+  /** The task that committed has ended, and its thread may be the one that waits. */
   @Test
-  void aFoldThatFailsAfterTheCommitCostsALoad() throws Exception {
+  void theErrorOfAThreadThatWaitsInVainNamesTheFold() throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "lockTimeoutMs", "1000");
     CairnStateStoreProvider provider = fixture.provider();
-    Option<String> first = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 3, 5_000);
-    StateStore store = provider.getStore(1, first, false, false);
-    StoreFixture.put(store, 2, KEYS);
-    occupyThreads();
-    store.commit();
-    session(store).cache.abort();
+    Option<String> id = commitWithoutFold(written(provider, 0, StoreFixture.NO_ID, 3));
 
-    areFree.countDown();
+    Throwable error = assertThrows(Throwable.class, () -> provider.getStore(1, id, false, false));
 
-    Option<String> second = store.getStateStoreCheckpointInfo().stateStoreCkptId();
-    List<String> values = StoreFixture.read(provider, 2, second, SOME);
-    assertEquals(List.of("v3@2", "v4999@2", "v5000@1"), values);
+    String message = StoreFixture.chain(error);
+    assertTrue(message.contains("not released within 1000 ms by cairn-fold"), message);
   }
 
   /** The version is durable: the task must not fail. */
@@ -160,9 +126,12 @@ class CommitFoldTest {
   void aFoldThatFailsCostsALoad() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> first = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 1, 5_000);
-    StateStore store = provider.getStore(1, first, false, false);
-    StoreFixture.put(store, 2, 0, 1, 2);
-    failFold(session(store).cache);
+    StateStore store = written(provider, 1, first, 0, 1, 2);
+    atFold(
+        store,
+        () -> {
+          throw new OutOfMemoryError("in the fold");
+        });
 
     try (LogOf log = new LogOf(StoreSession.class.getName(), Level.WARN)) {
       assertEquals(2, store.commit());
@@ -174,21 +143,22 @@ class CommitFoldTest {
     }
   }
 
-  /** Lets the first step of the fold fail that is none of sending. */
-  private static void failFold(CacheSession cache) throws ReflectiveOperationException {
+  /** Runs an action in the first step of the fold that is none of sending. */
+  private static void atFold(StateStore store, Runnable action)
+      throws ReflectiveOperationException {
     AtomicBoolean areSent = new AtomicBoolean();
     List<Integer> dropped =
         new ArrayList<>() {
           private static final long serialVersionUID = 1;
 
           @Override
-          public void forEach(Consumer<? super Integer> action) {
+          public void forEach(Consumer<? super Integer> each) {
             if (areSent.getAndSet(true)) {
-              throw new OutOfMemoryError("in the fold");
+              action.run();
             }
           }
         };
-    set(cache, "droppedFamilies", dropped);
+    set(session(store).cache, "droppedFamilies", dropped);
   }
 
   private static StoreSession session(StateStore store) throws ReflectiveOperationException {
@@ -209,14 +179,13 @@ class CommitFoldTest {
   void aSessionWhoseVersionIsDurableEndsAsCommitted() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> first = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 3, 5_000);
-    StateStore store = provider.getStore(1, first, false, false);
-    StoreFixture.put(store, 2, KEYS);
+    StateStore store = written(provider, 1, first, KEYS);
     set(session(store).store, "snapshots", null);
-    occupyThreads();
+    atFold(store, this::awaitMayFold);
 
     assertThrows(Throwable.class, store::commit);
     store.abort();
-    areFree.countDown();
+    mayFold.countDown();
 
     Option<String> second = store.getStateStoreCheckpointInfo().stateStoreCkptId();
     List<String> values = StoreFixture.read(fixture.provider(), 2, second, SOME);

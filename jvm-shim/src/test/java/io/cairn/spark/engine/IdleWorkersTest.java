@@ -1,15 +1,16 @@
-package io.cairn.spark;
+package io.cairn.spark.engine;
 
 import static io.cairn.spark.StoreFixture.CAIRN;
 import static io.cairn.spark.StoreFixture.NO_ID;
 import static io.cairn.spark.StoreFixture.commit;
-import static io.cairn.spark.StoreFixture.key;
 import static io.cairn.spark.StoreFixture.read;
-import static io.cairn.spark.StoreFixture.value;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.cairn.spark.engine.WorkerPool;
+import io.cairn.spark.CairnStateStoreProvider;
+import io.cairn.spark.LogOf;
+import io.cairn.spark.StoreFixture;
+import io.cairn.spark.Waits;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -29,7 +30,8 @@ class IdleWorkersTest {
   private LogOf log;
 
   @BeforeEach
-  void open() throws IOException {
+  void open() throws Exception {
+    Waits.until("the end of the stores of other tests", () -> !WorkerPool.areInUse());
     fixture = new StoreFixture().withOwnWorker();
     log = new LogOf(WorkerPool.class.getName(), Level.WARN);
   }
@@ -75,7 +77,7 @@ class IdleWorkersTest {
     Option<String> id = commit(first, 0, NO_ID, 1);
     ProcessHandle inUse = fixture.worker();
     StateStore session = first.getStore(1, id, false, false);
-    session.put(key(2), value("two"), "default");
+    StoreFixture.put(session, 2, 2);
 
     CairnStateStoreProvider second = providerOfNewSettings();
 
