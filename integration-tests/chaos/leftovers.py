@@ -3,7 +3,8 @@
 First the retention and the sweep of Cairn run as if the grace period of all objects were over: what
 a retained version needs must still be there. Then they run once more, as if the query had gone on
 until the newest snapshot is the oldest retained version: then nothing older may be left, and no SST
-without a manifest that names it.
+without a manifest that names it. That snapshot may be of the newest version itself, which has an
+older base.
 
 What is needed is read here by pyarrow and json from the objects, without Cairn's code.
 """
@@ -51,12 +52,14 @@ class Kept:
         base: the base of the newest version; the id is empty for the empty state.
         lineage: the changelogs from there to the newest version.
         newest: the newest version, perhaps without an object.
+        next_base: the base of the version after the newest one.
     """
 
     names: set[str] = field(default_factory=set)
     base: Version = (0, "")
     lineage: list[Version] = field(default_factory=list)
     newest: int = 0
+    next_base: Version = (0, "")
 
 
 @dataclass
@@ -121,13 +124,13 @@ class Leftovers:
         if missing := sorted(kept.names - _names(objects)):
             return [f"clean-up deleted {_some(missing)}, which retained versions need"]
         self._delete_as_if_late(objects, kept, goes_on=True)
-        left = sorted(_unneeded(objects, kept.base[0]))
+        left = sorted(_unneeded(objects, kept.next_base[0]))
         return [f"nothing deletes {_some(left)}"] if left else []
 
     def _delete_as_if_late(self, objects: ObjectStore, kept: Kept, *, goes_on: bool) -> None:
         """Let Cairn delete what the newest writer knows of, and orphans."""
-        data = objects.get(manifest_name(kept.base)).data
-        newest = manifest_format.decode(data, object_name="the base of the newest version")
+        name = manifest_name(kept.next_base if goes_on else kept.base)
+        newest = manifest_format.decode(objects.get(name).data, object_name=name)
         present = _names(objects)
         bases = [base_of(_header(objects, ref, present)) for ref in kept.lineage]
         recent = [
@@ -196,6 +199,7 @@ def _kept(objects: ObjectStore, present: set[str], versions: list[Version]) -> K
             if name in present:
                 manifest = json.loads(objects.get(name).data)
                 kept.names |= {file["object"] for file in manifest["files"]}
+        kept.next_base = ref if manifest_name(ref) in present else kept.base
     return kept
 
 

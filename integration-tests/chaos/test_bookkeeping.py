@@ -572,7 +572,10 @@ def test_what_a_sweep_finds_is_no_leftover(store: Path) -> None:
     assert check.stores == 2
     assert check.deleted > len(orphans)
     assert not [orphan for orphan in orphans if orphan.exists()]
-    assert min(versions(store, "changelog")) > versions(store, "snapshot")[0] > 1
+    oldest = versions(store, "snapshot")[0]
+    assert oldest > 1
+    # None is left if the newest version has a snapshot.
+    assert all(version > oldest for version in versions(store, "changelog"))
 
 
 def test_a_sweep_finds_the_ssts_of_a_manifest_that_it_deleted_before(store: Path) -> None:
@@ -592,6 +595,26 @@ def test_a_sweep_finds_the_ssts_of_a_manifest_that_it_deleted_before(store: Path
     assert leftovers(store).findings() == []
 
     assert not (store / only.object_name).exists()
+
+
+def test_a_snapshot_of_the_newest_version_deletes_its_garbage_in_time(store: Path) -> None:
+    """The newest version has an older base: its own snapshot is that of the versions to come."""
+    name = name_of(store, "changelog", last_version(store))
+    own = header_of((store / name).read_bytes())["checkpoint_id"]
+    base = versions(store, "snapshot")[-1]
+    data = (store / name_of(store, "snapshot", base)).read_bytes()
+    found = manifest.decode(data, object_name="the newest snapshot")
+    ref = VersionRef(last_version(store), CheckpointId(own))
+    garbage = f"sst/{'7' * 32}.sst"
+    entry = manifest.Garbage(garbage, dropped_at_ms=1)
+    (store / "snapshot" / f"{ref.version}_{own}.json").write_bytes(
+        manifest.encode(replace(found, ref=ref, garbage=(*found.garbage, entry)))
+    )
+    (store / garbage).write_bytes(b"left")
+
+    assert leftovers(store).findings() == []
+
+    assert not (store / garbage).exists()
 
 
 @pytest.mark.parametrize("name", ["sst/x.sst", "changelog/1.arrow.tmp", "stray"])
