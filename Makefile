@@ -71,9 +71,9 @@ QUICK = -m "not slow and not abfs and not tools"
 
 .PHONY: test
 test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of both languages, but for the slow ones
-# Two beside each other, on two cores: each of them often waits. The longest first.
-	@echo "Four parts, two beside each other; the output of each comes at its end, after some minutes"
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target integration-tests repository-tests python-tests parity-tests
+# Three beside each other, also on two cores: each of them often waits. The longest first.
+	@echo "Four parts, three beside each other; the output of each comes at its end, after some minutes"
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target integration-tests repository-tests python-tests parity-tests
 
 .PHONY: test-all
 test-all: test test-tools test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers

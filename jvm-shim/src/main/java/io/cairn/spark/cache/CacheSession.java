@@ -181,7 +181,7 @@ public final class CacheSession {
    */
   public void refillOnDemand() {
     buffer.beginCall();
-    committed.refillOnDemand();
+    committed.refills.allow();
   }
 
   /**
@@ -195,7 +195,7 @@ public final class CacheSession {
           "[CAIRN_INTERNAL] the session is finished after sending its writes failed");
     }
     buffer.finish();
-    committed.endRefills();
+    committed.refills.forbid();
     buffer.send(droppedFamilies);
   }
 
@@ -214,7 +214,7 @@ public final class CacheSession {
       buffer.scans.end();
       Fold fold = new Fold(committed, version, checkpointId);
       droppedFamilies.forEach(families::remove);
-      buffer.foldInto(fold);
+      buffer.writes.foldInto(fold);
       fold.finish();
     } catch (Throwable failure) {
       emptyAfter(failure);
@@ -283,7 +283,7 @@ public final class CacheSession {
    */
   public long expectedRows() {
     buffer.addLatest();
-    return buffer.expectedRows() + droppedFamilies.size();
+    return buffer.writes.expectedRows() + droppedFamilies.size();
   }
 
   /** A digest of the keys that the session's calls have left; null: assertions are disabled. */

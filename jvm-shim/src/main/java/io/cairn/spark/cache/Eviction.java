@@ -1,5 +1,6 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.Entry;
 import io.cairn.spark.cache.memory.MemoryAccount;
@@ -71,6 +72,12 @@ final class Eviction {
       }
     }
     return true;
+  }
+
+  /** Adds an entry for a key that has none; null value: the key is absent. 0: no memory. */
+  int insert(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
+    int capacity = Entry.capacityFor(value == null ? 0 : value.length);
+    return reserve(family, key.length, capacity) ? family.insert(hash, key, value) : 0;
   }
 
   /**

@@ -22,7 +22,7 @@ final class Fold {
     this.committed = committed;
     families = committed.families;
     families.advance(version, checkpointId);
-    committed.noteApplied();
+    committed.keys.noteApplied();
     for (CachedFamily family : families.all()) {
       if (family.hasSpilledWrites) {
         leaveToEngine(family);
@@ -65,7 +65,9 @@ final class Fold {
     }
     Entry.key(written, writtenAt, rowKey);
     Entry.value(written, writtenAt, rowValue);
-    noteVersion(family, committed.add(family, Entry.hash(written, writtenAt), rowKey, rowValue));
+    noteVersion(
+        family,
+        committed.eviction.insert(family, Entry.hash(written, writtenAt), rowKey, rowValue));
   }
 
   /** Notes the version of an entry that was just folded; 0: there was no memory for it. */
@@ -150,7 +152,9 @@ final class Fold {
     if (address == 0) {
       if (!family.isComplete) {
         Entry.key(written, writtenAt, rowKey);
-        noteVersion(family, committed.add(family, Entry.hash(written, writtenAt), rowKey, null));
+        noteVersion(
+            family,
+            committed.eviction.insert(family, Entry.hash(written, writtenAt), rowKey, null));
       }
     } else if (family.isComplete) {
       family.remove(address);

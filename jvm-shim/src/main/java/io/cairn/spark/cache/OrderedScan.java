@@ -109,7 +109,7 @@ final class OrderedScan extends Scan {
   private int seekSides() {
     boolean hasWrite = written.seek(writes);
     if (!family.knowsAbsentKeys() && page == null) {
-      committed.refillIfWorthwhile();
+      committed.refills.runIfWorthwhile();
     }
     isCached = family.knowsAbsentKeys();
     if (isCached && page != null) {

@@ -77,11 +77,11 @@ public final class Prefetcher {
   private int receiveKeys(Answer.Keys requested, PendingRows reply) {
     RowPage rows = reply.take();
     if (rows != null) {
-      return committed.cacheReply(requested, rows);
+      return committed.keys.cacheReply(requested, rows);
     }
     CachedFamily family = requested.family;
     byte[][] keys = requested.keys;
-    return committed.prefetch(family, buffer.writes(family.id), keys, keys.length);
+    return committed.keys.prefetch(family, buffer.writes.get(family), keys, keys.length);
   }
 
   /**
@@ -109,7 +109,7 @@ public final class Prefetcher {
   private RowPage takePage(PendingRows reply) {
     RowPage rows = committed.pages.take(reply);
     if (rows != null) {
-      committed.notePaid(rows);
+      committed.refills.notePaid(rows);
     }
     return rows;
   }
@@ -178,11 +178,11 @@ public final class Prefetcher {
    */
   public Request start(int family, byte[][] keys, int count) {
     buffer.beginCall();
-    if (committed.refillIfWorthwhile() && !isUseful(family)) {
+    if (committed.refills.runIfWorthwhile() && !isUseful(family)) {
       return null;
     }
     CachedFamily of = committed.families.get(family);
-    Writes written = buffer.writes(family);
+    Writes written = buffer.writes.get(of);
     KeySort.sort(keys, count);
     byte[][] wanted = new byte[Math.min(count, MAX_PREFETCH_KEYS)][];
     int[] hashes = new int[wanted.length];
@@ -190,14 +190,14 @@ public final class Prefetcher {
     int wantedCount = 0;
     long wantedBytes = 0;
     for (int i = 0;
-        i < count && wantedCount < wanted.length && wantedBytes < CommittedCache.MAX_KEY_BYTES;
+        i < count && wantedCount < wanted.length && wantedBytes < KeySource.MAX_KEY_BYTES;
         i++) {
       if (i > 0 && Arrays.equals(keys[i], keys[i - 1])) {
         continue;
       }
       key.set(keys[i]);
       int hash = Bytes.hash(key);
-      if (!committed.keepAnswer(of, written, hash, key)) {
+      if (!committed.keys.keepAnswer(of, written, hash, key)) {
         wanted[wantedCount] = keys[i];
         hashes[wantedCount++] = hash;
         wantedBytes += keys[i].length;
@@ -207,10 +207,10 @@ public final class Prefetcher {
       return null;
     }
     if (singleReadsBefore < 0) {
-      singleReadsBefore = committed.singleReads();
+      singleReadsBefore = committed.keys.singleReads();
     }
     Answer.Keys requested = new Answer.Keys(of, Arrays.copyOf(wanted, wantedCount), hashes);
-    PendingRows reply = committed.start(requested);
+    PendingRows reply = committed.keys.start(requested);
     return new Request(requested, reply, pending -> receiveKeys(requested, pending));
   }
 
@@ -220,7 +220,8 @@ public final class Prefetcher {
    */
   void fetch(int family, byte[][] keys, int count) {
     buffer.beginCall();
-    committed.prefetch(committed.families.get(family), buffer.writes(family), keys, count);
+    CachedFamily of = committed.families.get(family);
+    committed.keys.prefetch(of, buffer.writes.get(of), keys, count);
   }
 
   /**
@@ -232,7 +233,7 @@ public final class Prefetcher {
    */
   public Request startPrefixes(int family, byte[][] prefixes, int count) {
     buffer.beginCall();
-    if (committed.refillIfWorthwhile() && !isUseful(family)) {
+    if (committed.refills.runIfWorthwhile() && !isUseful(family)) {
       return null;
     }
     CachedFamily of = committed.families.get(family);
@@ -242,7 +243,7 @@ public final class Prefetcher {
     int wanted = 0;
     long wantedBytes = 0;
     for (int i = 0;
-        i < count && wanted < from.length && wantedBytes < CommittedCache.MAX_KEY_BYTES;
+        i < count && wanted < from.length && wantedBytes < KeySource.MAX_KEY_BYTES;
         i++) {
       byte[] end = Bytes.successor(prefixes[i]);
       byte[] endBefore = wanted == 0 ? null : to[wanted - 1];
@@ -270,10 +271,11 @@ public final class Prefetcher {
   public boolean find(int family, ByteSpan key, ByteSpan out) {
     buffer.beginCall();
     int hash = Bytes.hash(key);
-    EntryMap in = buffer.writes(family);
+    CachedFamily of = committed.families.get(family);
+    EntryMap in = buffer.writes.get(of);
     int address = in == null ? 0 : in.find(hash, key);
     if (address == 0) {
-      in = committed.families.get(family);
+      in = of;
       address = in.find(hash, key);
     }
     if (address == 0) {
@@ -295,7 +297,7 @@ public final class Prefetcher {
 
   /** Keys and ranges that were still read alone, since the first request. */
   public long misses() {
-    long keys = singleReadsBefore < 0 ? 0 : committed.singleReads() - singleReadsBefore;
+    long keys = singleReadsBefore < 0 ? 0 : committed.keys.singleReads() - singleReadsBefore;
     return keys + answers.missedRanges();
   }
 

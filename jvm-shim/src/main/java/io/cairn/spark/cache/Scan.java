@@ -94,7 +94,7 @@ abstract class Scan extends RowCursor implements OpenScans.Reader {
     if (from != null) {
       last.set(from);
     }
-    hold = buffer.scans.open(this, buffer.writes(family.id));
+    hold = buffer.scans.open(this, buffer.writes.get(family));
     writes = hold.writes;
   }
 
@@ -195,7 +195,7 @@ abstract class Scan extends RowCursor implements OpenScans.Reader {
     page =
         committed.pages.read(
             new ScanRequest(family.id, from, isInclusive, end, pageRows, pageBytes));
-    committed.notePaid(page);
+    committed.refills.notePaid(page);
     row = 0;
     rowEnd = page.count;
     hasMore = page.more;
@@ -210,7 +210,7 @@ abstract class Scan extends RowCursor implements OpenScans.Reader {
    */
   @Override
   public void beforeSpill() {
-    Writes spilled = buffer.writes(family.id);
+    Writes spilled = buffer.writes.get(family);
     if (spilled == null || page != null && !hasMore) {
       return;
     }
@@ -234,7 +234,7 @@ abstract class Scan extends RowCursor implements OpenScans.Reader {
     }
     byte[][] keys = names.toArray(new byte[0][]);
     KeySort.sort(keys, keys.length);
-    byte[][] rows = committed.readAll(family, keys);
+    byte[][] rows = committed.keys.readAll(family, keys);
     for (int i = 0; i < keys.length; i++) {
       hidden.put(keys[i], rows[i]);
     }

@@ -131,7 +131,7 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
     exclusively(
         () -> {
           committed.families.reset(newVersion, newCheckpointId, isEmpty);
-          committed.refillPolicy.noteReset();
+          committed.refills.policy.noteReset();
           publish();
         });
   }
@@ -191,7 +191,7 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
       committed.end();
       publish();
       if (rows > 0) {
-        committed.refillPolicy.noteSession();
+        committed.refills.policy.noteSession();
         pool.noteUse(account.use(), rows);
       }
     } finally {
@@ -206,11 +206,11 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
     checkpointId = committed.families.checkpointId();
     boolean isComplete = version >= 0 && committed.families.areComplete();
     if (version < 0) {
-      committed.refillPolicy.noteReset();
+      committed.refills.policy.noteReset();
     }
-    committed.refillPolicy.noteSize(committed.families.bytesPerRow());
-    committed.refillPolicy.note(
-        isComplete, committed.refillCount(), committed.families.lostRefills());
+    committed.refills.policy.noteSize(committed.families.bytesPerRow());
+    committed.refills.policy.note(
+        isComplete, committed.refills.count(), committed.families.lostRefills());
     stats = count(spills, isComplete);
   }
 
@@ -219,10 +219,10 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
         committed.families.presentCount(),
         account.bytes(),
         committed.hits(),
-        committed.misses(),
+        committed.keys.misses(),
         committed.eviction.evictedSlabs(),
         spillsSoFar,
-        committed.refillCount(),
+        committed.refills.count(),
         isComplete);
   }
 
@@ -258,7 +258,7 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
    * @param bytesPerRow used if too few rows are cached to know
    */
   public void expectRows(long rows, long bytesPerRow) {
-    committed.refillPolicy.expect(rows, bytesPerRow);
+    committed.refills.policy.expect(rows, bytesPerRow);
   }
 
   /**
@@ -266,7 +266,7 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
    * recently.
    */
   public boolean isRefillDue() {
-    return committed.refillPolicy.isDue();
+    return committed.refills.policy.isDue();
   }
 
   /** Frees everything, now or when the open session ends. Idempotent. */

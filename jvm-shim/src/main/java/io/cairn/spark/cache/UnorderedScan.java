@@ -57,7 +57,7 @@ final class UnorderedScan extends Scan {
       isInWrites = false;
     }
     if (page == null && cached == null) {
-      committed.refillForScan(family);
+      committed.refills.runForScan(family);
       useCacheIfComplete();
     }
     if (cached != null ? nextCached() : nextInPages()) {
@@ -145,7 +145,7 @@ final class UnorderedScan extends Scan {
     prefetchedAppends = count - 1;
     // After a spill they are here, and reads find newer ones.
     if (hidden.isEmpty()) {
-      committed.prefetch(family, null, keys, count);
+      committed.keys.prefetch(family, null, keys, count);
     }
   }
 

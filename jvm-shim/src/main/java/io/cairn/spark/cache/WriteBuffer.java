@@ -3,16 +3,12 @@ package io.cairn.spark.cache;
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.Entry;
-import io.cairn.spark.cache.memory.EntryCursor;
 import io.cairn.spark.cache.memory.MemoryAccount;
 import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.WriteBlock;
-import java.util.Arrays;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 
 /**
  * The writes of one session since its last spill, over the committed cache: one entry per key, with
@@ -30,20 +26,10 @@ final class WriteBuffer {
   private final MemoryAccount account;
   private final EngineSource source;
 
-  /**
-   * Of the last two reads: an operator that looks one row ahead writes a key after the next read.
-   */
-  private LastKey lastRead = new LastKey();
+  private final RecentKeys recent = new RecentKeys();
+  final WritesByFamily writes;
 
-  private LastKey readBefore = new LastKey();
-
-  /** Of the last write of a key that was not read; never remembered. */
-  private final LastKey written = new LastKey();
-
-  /** The key of this call: one of the three. */
-  private LastKey last = written;
-
-  /** Writes that are newer than those of {@link #families}. */
+  /** Writes that are newer than {@link #writes}. */
   private final WriteGroup latest = new WriteGroup();
 
   private final ByteSpan latestKey = new ByteSpan();
@@ -52,16 +38,10 @@ final class WriteBuffer {
   private final ByteSpan entryValue = new ByteSpan();
 
   final ScannedKeys scanned = new ScannedKeys();
-
-  private Writes[] families = new Writes[0];
+  final OpenScans scans = new OpenScans();
   private volatile Phase phase = Phase.WRITING;
   private boolean isInconsistent;
   private long spillCount;
-
-  /** By family: writes that were spilled, as {@link #expectedRows} counts them. */
-  private final Map<Integer, Long> spilledRows = new HashMap<>();
-
-  final OpenScans scans = new OpenScans();
 
   /** It only ascends. */
   private enum Phase {
@@ -75,9 +55,10 @@ final class WriteBuffer {
     this.committed = committed;
     this.account = committed.account;
     this.source = source;
+    writes = new WritesByFamily(committed.families, account);
   }
 
-  /** Begins a call that is not a put or a removal: {@link #families} have all writes then. */
+  /** Begins a call that is not a put or a removal: {@link #writes} has all writes then. */
   void beginCall() {
     checkOpen();
     addLatest();
@@ -119,27 +100,6 @@ final class WriteBuffer {
     return spillCount;
   }
 
-  /** The writes of a family; null if there are none. */
-  Writes writes(int family) {
-    return family < families.length ? families[family] : null;
-  }
-
-  private Writes writesFor(CachedFamily family) {
-    Writes writes = writes(family.id);
-    if (writes == null) {
-      if (family.id >= families.length) {
-        families = Arrays.copyOf(families, family.id + 1);
-      }
-      writes = new Writes(account);
-      writes.expect(family.lastWriteCount);
-      if (family.isOrdered) {
-        writes.keepOrder();
-      }
-      families[family.id] = writes;
-    }
-    return writes;
-  }
-
   /** Finds the value (or whole list) of a key. False: absent, and {@code out} is unchanged. */
   boolean get(CachedFamily family, ByteSpan key, ByteSpan out) {
     int address = findToRead(family, key);
@@ -147,7 +107,7 @@ final class WriteBuffer {
       return getCommitted(family, key, out);
     }
     committed.countHit();
-    byte[] slab = families[family.id].slab(address);
+    byte[] slab = writes.get(family).slab(address);
     long at = Slabs.at(address);
     byte state = Entry.state(slab, at);
     if (state == WriteBlock.APPEND) {
@@ -164,59 +124,18 @@ final class WriteBuffer {
       return getCommitted(family, key, entryValue);
     }
     committed.countHit();
-    return Entry.state(families[family.id].slab(address), Slabs.at(address)) != WriteBlock.DELETE;
+    return Entry.state(writes.get(family).slab(address), Slabs.at(address)) != WriteBlock.DELETE;
+  }
+
+  private int findToRead(CachedFamily family, ByteSpan key) {
+    return recent.findToRead(family, key, writes.get(family)).address;
   }
 
   private boolean getCommitted(CachedFamily family, ByteSpan key, ByteSpan out) {
+    LastKey last = recent.last();
     boolean isPresent = committed.get(family, last.hash, key, out);
     last.presence = committed.lastPresence();
     return isPresent;
-  }
-
-  /** Finds the write of a key, and remembers the key. 0: there is none. */
-  private int findToRead(CachedFamily family, ByteSpan key) {
-    if (!recall(family, key)) {
-      last = readBefore;
-      readBefore = lastRead;
-      lastRead = last;
-      search(family, key, Bytes.hash(key));
-      last.remember(family, key);
-    }
-    return last.address;
-  }
-
-  /** Finds the write of a key: hash, address and presence are in {@link #last}. */
-  private int findToWrite(CachedFamily family, ByteSpan key) {
-    if (!recall(family, key)) {
-      last = written;
-      search(family, key, Bytes.hash(key));
-    }
-    return last.address;
-  }
-
-  /** Makes {@link #last} the result of a key, if that is remembered. */
-  private boolean recall(CachedFamily family, ByteSpan key) {
-    if (lastRead.is(family, key)) {
-      last = lastRead;
-    } else if (readBefore.is(family, key)) {
-      last = readBefore;
-    } else {
-      return false;
-    }
-    return true;
-  }
-
-  private void forgetReads() {
-    lastRead.forget();
-    readBefore.forget();
-  }
-
-  private void search(CachedFamily family, ByteSpan key, int hash) {
-    last.forget();
-    last.hash = hash;
-    last.presence = LastKey.NOT_SEARCHED;
-    Writes writes = writes(family.id);
-    last.address = writes == null ? 0 : writes.find(hash, key);
   }
 
   /** Whether an APPEND entry has the whole list: there is no row below it. */
@@ -237,13 +156,13 @@ final class WriteBuffer {
 
   void put(CachedFamily family, ByteSpan key, ByteSpan value, boolean isVersioned) {
     checkSize(key.length + (long) value.length + (isVersioned ? 1 : 0));
-    if (recall(family, key) || !collect(family, key, value, isVersioned)) {
+    if (recent.recall(family, key) || !collect(family, key, value, isVersioned)) {
       addPut(family, key, value, isVersioned);
     }
   }
 
   void remove(CachedFamily family, ByteSpan key) {
-    if (recall(family, key) || !collect(family, key, null, false)) {
+    if (recent.recall(family, key) || !collect(family, key, null, false)) {
       addRemove(family, key);
     }
   }
@@ -260,8 +179,7 @@ final class WriteBuffer {
     if (latest.add(family, key, value, isVersioned)) {
       return true;
     }
-    last = written;
-    search(family, key, Bytes.hash(key));
+    recent.search(key, Bytes.hash(key), writes.get(family));
     return false;
   }
 
@@ -272,13 +190,13 @@ final class WriteBuffer {
       return;
     }
     CachedFamily family = latest.family();
-    latest.touch(writes(family.id));
+    latest.touch(writes.get(family));
     latest.clear();
     try {
       for (int i = 0; i < count; i++) {
         boolean isRemoval = latest.get(i, latestKey, latestValue);
-        last = written; // the key of a collected write is not remembered
-        search(family, latestKey, latest.hash(i));
+        // The key of a collected write is not remembered.
+        recent.search(latestKey, latest.hash(i), writes.get(family));
         if (isRemoval) {
           addRemove(family, latestKey);
         } else {
@@ -292,13 +210,13 @@ final class WriteBuffer {
     }
   }
 
-  /** Adds or replaces the write of the key of {@link #last}. */
+  /** Adds or replaces the write of the key of the call. */
   private void addPut(CachedFamily family, ByteSpan key, ByteSpan value, boolean isVersioned) {
     int gap = isVersioned ? 1 : 0;
     int length = value.length + gap;
     int address = place(family, key, length);
-    Writes writes = families[family.id];
-    byte[] slab = writes.slab(address);
+    Writes ofFamily = writes.get(family);
+    byte[] slab = ofFamily.slab(address);
     long at = Slabs.at(address);
     long to = Entry.valueAt(slab, at);
     if (isVersioned) {
@@ -306,7 +224,7 @@ final class WriteBuffer {
     }
     Bytes.copy(value, slab, to + gap);
     Entry.setValueLength(slab, at, length);
-    writes.setOp(slab, at, WriteBlock.PUT);
+    ofFamily.setOp(slab, at, WriteBlock.PUT);
   }
 
   void append(CachedFamily family, ByteSpan key, ByteSpan value) {
@@ -318,12 +236,12 @@ final class WriteBuffer {
 
   /** False: the writes so far were spilled, and the caller must repeat the append. */
   private boolean tryAppend(CachedFamily family, ByteSpan key, ByteSpan value) {
-    Writes writes = writesFor(family);
-    int found = findToWrite(family, key);
+    Writes ofFamily = writes.getOrAdd(family);
+    int found = recent.findToWrite(family, key, ofFamily).address;
     byte op = WriteBlock.APPEND;
     entryValue.length = 0;
     if (found != 0) {
-      byte[] old = writes.slab(found);
+      byte[] old = ofFamily.slab(found);
       long oldAt = Slabs.at(found);
       op = Entry.state(old, oldAt);
       if (op == WriteBlock.DELETE) {
@@ -338,7 +256,7 @@ final class WriteBuffer {
     if (address == 0) {
       return false;
     }
-    byte[] slab = writes.slab(address);
+    byte[] slab = ofFamily.slab(address);
     long at = Slabs.at(address);
     long to = Entry.valueAt(slab, at);
     if (address != found) {
@@ -346,20 +264,20 @@ final class WriteBuffer {
     }
     Bytes.copy(value, slab, to + before);
     Entry.setValueLength(slab, at, before + value.length);
-    writes.setOp(slab, at, op);
+    ofFamily.setOp(slab, at, op);
     return true;
   }
 
-  /** Adds or replaces the write of the key of {@link #last}, if the removal has an effect. */
+  /** Adds or replaces the write of the key of the call, if the removal has an effect. */
   private void addRemove(CachedFamily family, ByteSpan key) {
-    if (last.address == 0
+    if (recent.last().address == 0
         && !family.hasSpilledWrites
         && presence(family, key) == WriteBlock.MISSING) {
       return;
     }
     int address = place(family, key, 0);
-    Writes writes = families[family.id];
-    writes.setOp(writes.slab(address), Slabs.at(address), WriteBlock.DELETE);
+    Writes ofFamily = writes.get(family);
+    ofFamily.setOp(ofFamily.slab(address), Slabs.at(address), WriteBlock.DELETE);
   }
 
   /** Refuses a row that is too large for a frame. */
@@ -373,59 +291,62 @@ final class WriteBuffer {
   private int place(CachedFamily family, ByteSpan key, int valueLength) {
     int address;
     while ((address = tryPlace(family, key, valueLength)) == 0) {
-      search(family, key, last.hash);
+      recent.searchAgain(key, writes.get(family));
     }
     return address;
   }
 
   /**
-   * Returns an entry for a write of the key of {@link #last}, which has capacity for its value: the
+   * Returns an entry for a write of the key of the call, which has capacity for its value: the
    * existing one, if that has it and no scan needs it, or a new one. 0: there was no memory, so the
    * writes so far were spilled; try again.
    */
   private int tryPlace(CachedFamily family, ByteSpan key, int valueLength) {
+    LastKey last = recent.last();
     int found = last.address;
     if (found == 0) {
       return insert(family, key, Entry.capacityFor(valueLength));
     }
-    Writes writes = families[family.id];
-    int former = writes.openScans == 0 ? 0 : writes.formerFor(found);
+    Writes ofFamily = writes.get(family);
+    int former = ofFamily.openScans == 0 ? 0 : ofFamily.formerFor(found);
     int needed = valueLength + (former == 0 ? 0 : Entry.FORMER_BYTES);
-    int capacity = Entry.capacity(writes.slab(found), Slabs.at(found));
+    int capacity = Entry.capacity(ofFamily.slab(found), Slabs.at(found));
     if (former != found && needed <= capacity) {
       return found;
     }
     // Grow by at least half, so that repeated growth is cheap.
     int least = former == found ? 0 : capacity + capacity / 2;
     int newCapacity = Entry.capacityFor(Math.max(needed, least));
-    if (!reserve(writes.bytesToReplace(key.length, newCapacity))) {
+    if (!reserve(ofFamily.bytesToReplace(key.length, newCapacity))) {
       return 0;
     }
-    last.address = writes.replace(found, newCapacity, former);
+    last.address = ofFamily.replace(found, newCapacity, former);
     return last.address;
   }
 
   /**
-   * Adds an entry for the key of {@link #last}. 0: there was no memory, so the writes so far were
+   * Adds an entry for the key of the call. 0: there was no memory, so the writes so far were
    * spilled; try again.
    */
   private int insert(CachedFamily family, ByteSpan key, int capacity) {
     byte presence = presence(family, key);
-    Writes writes = writesFor(family);
-    if (!reserve(writes.bytesToInsert(key.length, capacity))) {
+    Writes ofFamily = writes.getOrAdd(family);
+    if (!reserve(ofFamily.bytesToInsert(key.length, capacity))) {
       return 0;
     }
-    int address = writes.insert(last.hash, key, capacity);
-    byte[] slab = writes.slab(address);
+    LastKey last = recent.last();
+    int address = ofFamily.insert(last.hash, key, capacity);
+    byte[] slab = ofFamily.slab(address);
     long at = Slabs.at(address);
-    Entry.setEpoch(slab, at, writes.epoch);
+    Entry.setEpoch(slab, at, ofFamily.epoch);
     Entry.setPresence(slab, at, presence);
     last.address = address;
     return address;
   }
 
-  /** Presence of the committed key of {@link #last}, as far as the cache knows it. */
+  /** Presence of the committed key of the call, as far as the cache knows it. */
   private byte presence(CachedFamily family, ByteSpan key) {
+    LastKey last = recent.last();
     if (last.presence == LastKey.NOT_SEARCHED) {
       last.presence = committed.presence(family, last.hash, key);
     }
@@ -443,12 +364,7 @@ final class WriteBuffer {
   private boolean reserveOrSpill(long needed) {
     scans.closeAbandoned();
     MemoryPool pool = account.pool();
-    long held = 0;
-    boolean isEmpty = true;
-    for (Writes writes : families) {
-      held += writes == null ? 0 : writes.bytes();
-      isEmpty &= writes == null || writes.count() == 0;
-    }
+    long held = writes.bytes();
     boolean mayEvict = held == 0 || needed <= pool.writeBytes() - held;
     boolean isFree = mayEvict || pool.freeBytes() - needed >= pool.limitBytes() / FREE_DIVISOR;
     if (isFree && account.tryReserve(needed)) {
@@ -459,7 +375,7 @@ final class WriteBuffer {
         return true;
       }
     }
-    if (isEmpty || needed <= pool.guaranteedBytes() - held) {
+    if (writes.isEmpty() || needed <= pool.guaranteedBytes() - held) {
       account.reserveBeyondLimit(needed);
       return true;
     }
@@ -468,107 +384,30 @@ final class WriteBuffer {
   }
 
   private void spill() {
-    committed.endRefills(); // a session that has spilled refills nothing
+    committed.refills.forbid(); // a session that has spilled refills nothing
     scans.beforeSpill();
-    noteSpill(); // after the reads of the scans, which may add answers
+    writes.outdate(committed.answers); // after the reads of the scans, which may add answers
     // Before the first block is sent: a session whose spill failed half-way must not be repeated.
     spillCount++;
     isInconsistent = true;
-    send(new BlockWriter(block -> source.write(block, true)));
-    forgetReads();
-    for (int i = 0; i < families.length; i++) {
-      if (families[i] != null) {
-        spilledRows.merge(i, rowsOf(families[i]), Long::sum);
-        shadow(committed.families.get(i), families[i]);
-        retire(i);
-      }
-    }
+    writes.send(new BlockWriter(block -> source.write(block, true)));
+    recent.forget();
+    writes.dropSpilled();
     // Only now: writes that are sent, and still here, would be sent twice.
     isInconsistent = false;
-  }
-
-  private void noteSpill() {
-    for (int i = 0; i < families.length; i++) {
-      if (families[i] != null) {
-        committed.answers.noteSpill(committed.families.get(i), families[i]);
-      }
-    }
-  }
-
-  /** Hides the committed entries of spilled keys until the session ends. */
-  private void shadow(CachedFamily family, Writes writes) {
-    for (EntryCursor entries = writes.cursor(false); entries.next(); ) {
-      family.hasSpilledWrites = true;
-      int address = family.findSameKey(entries.slab, entries.at);
-      if (address != 0) {
-        family.shadow(family.slab(address), Slabs.at(address));
-      }
-    }
-  }
-
-  private void retire(int family) {
-    families[family].retire();
-    families[family] = null;
-  }
-
-  private void send(BlockWriter writer) {
-    for (int i = 0; i < families.length; i++) {
-      if (families[i] != null) {
-        boolean all = committed.families.get(i).hasSpilledWrites;
-        for (EntryCursor entries = families[i].cursor(false); entries.next(); ) {
-          writer.add(i, entries.slab, entries.at, all);
-        }
-      }
-    }
-    writer.flush();
   }
 
   /** Sends the drops of families, and all writes since the last spill. */
   void send(List<Integer> droppedFamilies) {
     BlockWriter writer = new BlockWriter(block -> source.write(block, false));
     droppedFamilies.forEach(writer::dropFamily);
-    send(writer);
-  }
-
-  /**
-   * The number of writes that the commit must have, except deletes of absent keys: those that were
-   * spilled, and those that are here. Counted apart from what is sent, so that the engine can
-   * compare both.
-   */
-  long expectedRows() {
-    long rows = 0;
-    for (long spilled : spilledRows.values()) {
-      rows += spilled;
-    }
-    for (Writes writes : families) {
-      rows += writes == null ? 0 : rowsOf(writes);
-    }
-    return rows;
-  }
-
-  private static long rowsOf(Writes writes) {
-    return writes.count() - writes.absentDeletes;
+    writes.send(writer);
   }
 
   /** Drops all writes of a family, also those that were spilled. */
   void dropFamily(int id) {
-    spilledRows.remove(id);
-    forgetReads();
-    if (writes(id) != null) {
-      retire(id);
-    }
-  }
-
-  /** Moves all writes into the committed cache. */
-  void foldInto(Fold fold) {
-    for (int i = 0; i < families.length; i++) {
-      if (families[i] != null) {
-        CachedFamily family = committed.families.get(i);
-        family.lastWriteCount = families[i].count();
-        fold.add(family, families[i]);
-        retire(i);
-      }
-    }
+    recent.forget();
+    writes.drop(id);
   }
 
   /** Frees everything; the session has ended. */
@@ -576,16 +415,12 @@ final class WriteBuffer {
     phase = Phase.CLOSED;
     latest.clear();
     scans.end();
-    forgetReads();
+    recent.forget();
     scanned.forget();
     latestKey.clear();
     latestValue.clear();
     entryKey.clear();
     entryValue.clear();
-    for (int i = 0; i < families.length; i++) {
-      if (families[i] != null) {
-        retire(i);
-      }
-    }
+    writes.clear();
   }
 }

@@ -3,7 +3,7 @@
  * no round trip to the engine.
  *
  * <pre>
- * get      WriteBuffer, else CommittedCache, else Answers, else EngineSource; a committed answer is cached
+ * get      WriteBuffer, else CommittedCache, else Answers, else KeySource asks the engine; a committed answer is cached
  * ahead    Prefetcher requests keys and ranges, AscendingReads pages, IndexedReads the keys that a scan names
  * scan     UnorderedScan or OrderedScan: writes over cached rows if all keys are cached, else over pages from the engine
  * write    WriteBuffer, one entry per key; without memory all writes are spilled: sent by BlockWriter and dropped
@@ -13,8 +13,8 @@
  *
  * <p>Each class uses only those named after it: {@link io.cairn.spark.cache.StateCache} (one per
  * provider instance), {@link io.cairn.spark.cache.CacheSession}, the scans, {@code WriteBuffer},
- * {@code CommittedCache}, {@code Answers}, {@code Eviction}, {@code CachedFamilies}, {@code
- * CachedFamily}, {@link io.cairn.spark.cache.memory}. The cache uses the engine only through {@link
- * io.cairn.spark.protocol.EngineSource}.
+ * {@code CommittedCache}, {@code KeySource}, {@code RefillOnDemand}, {@code Answers}, {@code
+ * Eviction}, {@code CachedFamilies}, {@code CachedFamily}, {@link io.cairn.spark.cache.memory}. The
+ * cache uses the engine only through {@link io.cairn.spark.protocol.EngineSource}.
  */
 package io.cairn.spark.cache;

@@ -54,7 +54,7 @@ final class CacheFixture {
   }
 
   static void refillUntil(StateCache cache, BooleanSupplier stops) {
-    cache.committed.refill(List.copyOf(cache.committed.families.all()), stops);
+    cache.committed.refills.run(List.copyOf(cache.committed.families.all()), stops);
   }
 
   /** Empties the cache, as on another executor. */

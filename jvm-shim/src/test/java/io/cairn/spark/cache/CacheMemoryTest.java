@@ -62,11 +62,11 @@ class CacheMemoryTest {
       assertTrue(i < 60_000, "no evictions");
       f.get(PLAIN, unordered(i));
     }
-    long misses = f.cache.committed.misses();
+    long misses = f.cache.committed.keys.misses();
     for (byte[] key : keys) {
       assertEquals("x".repeat(80), f.get(PLAIN, new String(key, StandardCharsets.UTF_8)));
     }
-    assertEquals(misses, f.cache.committed.misses());
+    assertEquals(misses, f.cache.committed.keys.misses());
   }
 
   /** A key near this place; reads in the order of their keys are not cached. */
@@ -87,7 +87,7 @@ class CacheMemoryTest {
     }
 
     assertTrue(committed.eviction.evictedSlabs() > 100);
-    assertEquals(400, committed.misses(), "k0 was evicted");
+    assertEquals(400, committed.keys.misses(), "k0 was evicted");
   }
 
   /** A session that needs no load learns from no answer what the engine has applied. */

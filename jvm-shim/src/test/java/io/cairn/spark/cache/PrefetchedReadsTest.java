@@ -49,7 +49,7 @@ class PrefetchedReadsTest {
     CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.commitAndBeginElsewhere();
-    byte[][] keys = new byte[5][CommittedCache.MAX_KEY_BYTES / 2];
+    byte[][] keys = new byte[5][KeySource.MAX_KEY_BYTES / 2];
     for (int i = 0; i < keys.length; i++) {
       keys[i][0] = (byte) i;
     }

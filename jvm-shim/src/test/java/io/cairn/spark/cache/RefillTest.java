@@ -380,7 +380,7 @@ class RefillTest {
   /** Begins a session on an empty cache that refills on demand; no number of rows is few. */
   private void beginOnDemand(CacheFixture on, long rows) {
     on.forget();
-    on.cache.committed.refillPolicy.fewRows = 0;
+    on.cache.committed.refills.policy.fewRows = 0;
     on.begin();
     on.cache.expectRows(rows, 100);
     on.session.refillOnDemand();
@@ -556,7 +556,7 @@ class RefillTest {
   void aSessionThatMayNotRefillReadsThroughTheEngine() {
     commitKeys();
     f.forget();
-    f.cache.committed.refillPolicy.fewRows = 0;
+    f.cache.committed.refills.policy.fewRows = 0;
     f.cache.expectRows(3 * KEYS, 100);
     f.begin();
     for (int i = 0; i < 100; i++) {

@@ -266,7 +266,7 @@ class StateCacheModelTest {
     void refill() {
       if (random.nextInt(2) == 0) {
         // Later steps refill, when their requests have cost enough.
-        cache.committed.refillPolicy.fewRows = random.nextInt(3) == 0 ? 1_000 : -200;
+        cache.committed.refills.policy.fewRows = random.nextInt(3) == 0 ? 1_000 : -200;
         cache.expectRows(random.nextInt(600), 1 + random.nextInt(200));
         session.refillOnDemand();
         return;
