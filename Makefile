@@ -66,14 +66,15 @@ INTEGRATION = $(PYTEST) integration-tests
 # The tests with recorded results of Spark's provider.
 WITH_CONTROL = $(shell grep -rl --include='test_*.py' '^from harness.control import' integration-tests)
 PARITY = integration-tests/parity
+RECOVERY = integration-tests/faults integration-tests/recovery
 # What `make test` leaves out.
 QUICK = -m "not slow and not abfs and not tools"
 
 .PHONY: test
 test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of both languages, but for the slow ones
 # Three beside each other, also on two cores: each of them often waits. The longest first.
-	@echo "Four parts, three beside each other; the output of each comes at its end, after some minutes"
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target integration-tests repository-tests python-tests parity-tests
+	@echo "Five parts, three beside each other; the output of each comes at its end, after some minutes"
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target python-tests integration-tests repository-tests parity-tests recovery-tests
 
 .PHONY: test-all
 test-all: test test-tools test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
@@ -118,9 +119,13 @@ repository-tests: java-tests shim s3a-jars $(STAMPS)/flights ## Run the tests of
 parity-tests: $(STAMPS)/venv shim s3a-jars $(STAMPS)/class-archive ## Run the tests that compare Cairn with Spark's own provider
 	$(PYTEST) $(PARITY) --junitxml $(BUILD)/parity-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
+.PHONY: recovery-tests
+recovery-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of faults and of recovery after them
+	$(PYTEST) $(RECOVERY) --junitxml $(BUILD)/recovery-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
+
 .PHONY: integration-tests
-integration-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the other tests of whole queries: faults, recovery, storage, metadata, chaos, Spark's suites
-	$(INTEGRATION) $(addprefix --ignore ,integration-tests/repository $(PARITY)) --junitxml $(BUILD)/integration-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
+integration-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the other tests of whole queries: storage, metadata, chaos, Spark's suites
+	$(INTEGRATION) $(addprefix --ignore ,integration-tests/repository $(PARITY) $(RECOVERY)) --junitxml $(BUILD)/integration-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: check
 check: $(STAMPS)/venv $(STAMPS)/google-java-format $(STAMPS)/spark-jars ## Check format, lint, types, layers, sizes and documents, as the CI does
