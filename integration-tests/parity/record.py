@@ -2,8 +2,8 @@
 
     record.py runs [NAME...]    run the features of features.toml (or those of these names)
     record.py tests JUNIT...    add the outcomes of tests; `make test` writes them to
-                                .build/parity-tests.xml, recovery-tests.xml and integration-tests.xml,
-                                those of the shim
+                                .build/parity-tests.xml, recovery-tests.xml and
+                                integration-tests.xml, those of the shim
                                 jvm-shim/build/<minor>/test-reports/TEST-junit-jupiter.xml
 
 Each outcome has the date and the commit of its run.
