@@ -137,4 +137,5 @@ def test_python_takes_no_step_per_byte(tmp_path: Path, shape: Shape) -> None:
     """One commit of 3 MB keys took a minute, in which no other store of the worker committed."""
     steps = {size: steps_of(tmp_path / str(size), shape, size) for size in (SMALL, LARGE)}
 
-    assert steps[LARGE] < 2 * steps[SMALL], steps
+    # Some steps depend on time, as those of a wait. A step per word of one row would be more.
+    assert steps[LARGE] - steps[SMALL] < (LARGE - SMALL) // 8, steps
