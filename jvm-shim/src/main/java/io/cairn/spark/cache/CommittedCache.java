@@ -76,7 +76,7 @@ final class CommittedCache {
   void begin(EngineSource newSource) {
     pages.use(newSource);
     answers = new Answers();
-    keys.begin(newSource, answers);
+    keys.begin(newSource);
   }
 
   void end() {

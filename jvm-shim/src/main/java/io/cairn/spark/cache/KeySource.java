@@ -33,9 +33,6 @@ final class KeySource {
   /** Null without session. */
   private EngineSource source;
 
-  /** Of the open session. */
-  private Answers answers;
-
   private final ByteSpan rowKey = new ByteSpan();
   private final ByteSpan rowValue = new ByteSpan();
   private long misses;
@@ -47,10 +44,9 @@ final class KeySource {
     this.refills = refills;
   }
 
-  /** Begins a session; replies that cannot be cached are added to {@code newAnswers}. */
-  void begin(EngineSource newSource, Answers newAnswers) {
+  /** Begins a session. */
+  void begin(EngineSource newSource) {
     source = newSource;
-    answers = newAnswers;
     noteApplied();
   }
 
@@ -112,19 +108,12 @@ final class KeySource {
   }
 
   /**
-   * Caches the reply to {@link #start}, except keys that are outdated. If values are large, it
-   * lacks the last keys. A spilled row cannot be cached: then the reply is kept too. Returns how
-   * many keys can be read now.
+   * Caches the reply to {@link #start}, except spilled rows and keys that are outdated. If values
+   * are large, it lacks the last keys. Returns how many keys are cached now.
    */
   int cacheReply(Answer.Keys requested, RowPage rows) {
     checkReply(rows, requested.keys.length);
-    CachedFamily family = requested.family;
-    int cached = fill(family, requested.keys, requested.hashes, requested.outdated, rows);
-    if (!family.hasSpilledWrites) {
-      return cached;
-    }
-    answers.add(requested, rows);
-    return requested.currentCount();
+    return fill(requested.family, requested.keys, requested.hashes, requested.outdated, rows);
   }
 
   /** Caches the answer to the first keys. Returns how many of them are cached now. */

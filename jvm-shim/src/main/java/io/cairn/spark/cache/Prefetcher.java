@@ -71,15 +71,20 @@ public final class Prefetcher {
   }
 
   /**
-   * Caches the reply to a request of keys, as far as memory allows. A reply that was lost is
-   * requested again.
+   * Caches the reply to a request of keys, as far as memory allows. Spilled rows cannot be cached:
+   * then the reply is kept too. A reply that was lost is requested again.
    */
   private int receiveKeys(Answer.Keys requested, PendingRows reply) {
     RowPage rows = reply.take();
-    if (rows != null) {
-      return committed.keys.cacheReply(requested, rows);
-    }
     CachedFamily family = requested.family;
+    if (rows != null) {
+      int cached = committed.keys.cacheReply(requested, rows);
+      if (!family.hasSpilledWrites) {
+        return cached;
+      }
+      answers.add(requested, rows);
+      return requested.currentCount();
+    }
     byte[][] keys = requested.keys;
     return committed.keys.prefetch(family, buffer.writes.get(family), keys, keys.length);
   }

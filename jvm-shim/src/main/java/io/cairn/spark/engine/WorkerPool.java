@@ -113,7 +113,7 @@ public final class WorkerPool {
     return former;
   }
 
-  /** Whether a store uses any worker. */
+  /** For tests: whether a store uses any worker. */
   static boolean areInUse() {
     return used().isPresent();
   }
