@@ -89,6 +89,22 @@ def test_get_start_of_an_empty_object_is_no_data(store: ObjectStore) -> None:
     assert (start.data, start.size_bytes) == (b"", 0)
 
 
+@pytest.mark.parametrize(("offset", "length"), [(0, 6), (0, 1), (2, 3), (5, 1), (4, 100)])
+def test_get_range_returns_these_bytes(store: ObjectStore, offset: int, length: int) -> None:
+    """A reader takes single blocks out of large files; another range would be other rows."""
+    store.put("sst/file", b"header")
+
+    data = store.get_range("sst/file", offset, length)
+
+    assert data == b"header"[offset : offset + length]
+
+
+def test_get_range_of_nothing_is_missing(store: ObjectStore) -> None:
+    """A file that retention has deleted must be found missing, not empty."""
+    with pytest.raises(MissingError, match="sst/file"):
+        store.get_range("sst/file", 0, 10)
+
+
 def test_put_replaces_and_changes_the_etag(store: ObjectStore) -> None:
     """A reader after a replacement must get all the new bytes."""
     store.put("mark", b"one")

@@ -266,6 +266,22 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes of an object from ``offset`` on; one request.
+
+        The storage verifies no part of an object: the caller must be able to.
+
+        Args:
+            key: key of the object.
+            offset: 0 or more, below the object's size.
+            length: at least 1. If the object ends before, the result is shorter.
+
+        Raises:
+            MissingError: there is no such object.
+            CorruptError: S3 only: the object ends at ``offset`` or before.
+        """
+
+    @abstractmethod
     def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Download an object to a local file and verify it; a large object in ranges.
 

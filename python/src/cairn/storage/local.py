@@ -163,6 +163,12 @@ class LocalStore(ObjectStore):
         with self._reading(key), path.open("rb") as source:
             return ObjectStart(source.read(length), os.fstat(source.fileno()).st_size)
 
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """Return a range of an object."""
+        path = self._begin("GetObject", key)
+        with self._reading(key), path.open("rb", buffering=0) as source:
+            return os.pread(source.fileno(), length, offset)
+
     def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Copy an object to another file."""
         source_path = self._begin("GetObject", key)

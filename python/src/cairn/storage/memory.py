@@ -122,6 +122,10 @@ class MemoryStore(ObjectStore):
         data = self.get(key).data
         return ObjectStart(data[:length], len(data))
 
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """Return a range of an object."""
+        return self.get(key).data[offset : offset + length]
+
     def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Write an object to a local file."""
         data = self.get(key).data

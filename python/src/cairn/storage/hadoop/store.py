@@ -243,6 +243,11 @@ class HadoopStore(ObjectStore):
             path, length, lambda status, parts: ObjectStart(b"".join(parts), status.size_bytes)
         )
 
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """Return a range of an object."""
+        path = self._begin("GetObject", key)
+        return self._files.read(path, length, lambda _, parts: b"".join(parts), offset=offset)
+
     def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Download an object, in one stream."""
         source = self._begin("GetObject", key)

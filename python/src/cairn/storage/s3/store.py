@@ -218,6 +218,11 @@ class S3Store(ObjectStore):
         data, response = self._requests.read_range(check_key(key), 0, length)
         return ObjectStart(data, object_size(response))
 
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """Return a range of an object: one GetObject."""
+        self._check_open()
+        return self._requests.read_range(check_key(key), offset, length)[0]
+
     def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Download an object: one GetObject, above 64 MiB one per 8 MiB."""
         self._check_open()
