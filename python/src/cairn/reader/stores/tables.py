@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -109,9 +109,8 @@ class Tables:
         for run in reversed(self._runs):
             of_run = _Run(run, self._open_file, key, key + b"\0")
             entries = of_run.all_entries()
-            for kind, value in zip(
-                entries.kinds.tolist(), entries.values.to_pylist(), strict=True
-            ):
+            values = cast("list[bytes]", entries.values.to_pylist())
+            for kind, value in zip(entries.kinds.tolist(), values, strict=True):
                 if kind != MERGE:
                     return _entry(value if kind == PUT else None, operands)
                 operands.append(value)
@@ -239,7 +238,7 @@ def _check_kinds(entries: Entries, reader: TableReader) -> None:
     for kind in np.unique(entries.kinds).tolist():
         if kind not in _KINDS:
             raise UnsupportedStateError(
-                f"the SST file has entries of the kind {kind}, which neither Cairn nor Spark writes",
+                f"the SST file has entries of kind {kind}, which neither Cairn nor Spark writes",
                 object_name=reader.name,
             )
 
@@ -298,7 +297,9 @@ def _merged(parts: Sequence[Entries]) -> pa.RecordBatch:
 def _merged_one_by_one(parts: Sequence[Entries]) -> pa.RecordBatch:
     found: dict[bytes, tuple[bytes | None, list[bytes]]] = {}
     for part in parts:
-        names, values, kinds = part.keys.to_pylist(), part.values.to_pylist(), part.kinds.tolist()
+        names = cast("list[bytes]", part.keys.to_pylist())
+        values = cast("list[bytes]", part.values.to_pylist())
+        kinds = part.kinds.tolist()
         # Of one key the newest is the first.
         for place in range(len(names) - 1, -1, -1):
             name, kind = names[place], kinds[place]
@@ -308,7 +309,9 @@ def _merged_one_by_one(parts: Sequence[Entries]) -> pa.RecordBatch:
                 found.setdefault(name, (None, []))[1].append(values[place])
             else:
                 found[name] = None, []
-    keys = sorted(name for name, (value, operands) in found.items() if value is not None or operands)
+    keys = sorted(
+        name for name, (value, operands) in found.items() if value is not None or operands
+    )
     return pa.RecordBatch.from_arrays(
         [
             pa.array(keys, pa.binary()),
@@ -340,7 +343,7 @@ def _rows(entries: Entries) -> pa.RecordBatch:
 
 
 def _chosen(entries: Entries, places: NDArray[np.int64]) -> Entries:
-    indices = pa.array(places)
+    indices: Any = pa.array(places)
     return Entries(
         entries.keys.take(indices),
         entries.values.take(indices),

@@ -19,7 +19,7 @@ import pyarrow as pa
 import xxhash
 
 from cairn.checksum import masked_crc32c, xxh3
-from cairn.errors import CorruptError, UnsupportedStateError
+from cairn.errors import UnsupportedStateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,9 +194,7 @@ def entries(block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         yield key, body[key_end:at]
 
 
-def index_entries(
-    block: memoryview, *, are_values_sized: bool
-) -> Iterator[tuple[bytes, Handle]]:
+def index_entries(block: memoryview, *, are_values_sized: bool) -> Iterator[tuple[bytes, Handle]]:
     """Yield for each data block a key that is not below its last one, and its handle.
 
     Args:
