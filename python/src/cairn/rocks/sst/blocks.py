@@ -13,7 +13,7 @@ Layer: rocks. RocksDB's block-based tables of format versions 2 to 6. Grammar: `
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import xxhash
@@ -34,7 +34,7 @@ _HASH_INDEX = 1 << 31
 """A bit of the number of restarts: there is a hash index behind the restarts."""
 
 _PLAIN, _SNAPPY = 0, 1
-_SIZED_CODECS = {4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
+_SIZED_CODECS: dict[int, Any] = {4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
 _NO_CHECKSUM, _CRC32C, _XXHASH, _XXHASH64, XXH3 = range(5)
 
 
