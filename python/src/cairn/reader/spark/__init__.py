@@ -1,0 +1,1 @@
+"""Spark's own files in a checkpoint."""
