@@ -31,6 +31,12 @@ def crc32c(data: bytes | bytearray | memoryview | pa.Buffer, value: int = 0) -> 
     return _crc32c(data, value)
 
 
+def masked_crc32c(data: bytes | memoryview) -> int:
+    """Return the CRC32C of ``data`` as RocksDB stores it: rotated, plus a constant."""
+    checksum = _crc32c(data)
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
 def xxh3(data: bytes) -> int:
     """Return the 64 bits of XXH3 of ``data``, without a seed."""
     return int(xxh3_64_intdigest(data))

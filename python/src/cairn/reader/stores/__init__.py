@@ -1,1 +1,4 @@
-"""The bytes of one store at one version, from the files of each state store provider."""
+"""The rows of one store at one version, as bytes: of Cairn's stores and of Spark's.
+
+Layer: reader.
+"""

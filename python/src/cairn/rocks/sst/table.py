@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from cairn.checksum import xxh3
 from cairn.clock import SYSTEM_ENTROPY
 from cairn.errors import InternalError
 from cairn.rocks.sst import bloom
+from cairn.rocks.sst.blocks import TRAILER_BYTES, XXH3, Checksums, hash_of_block
 from cairn.rocks.sst.bloom import BloomFilter
 from cairn.rocks.sst.entries import Entries, varint
 from cairn.rocks.sst.rows import ascends
@@ -43,13 +43,10 @@ if TYPE_CHECKING:
     from cairn.rocks.sst.rows import FixedRows
 
 _FORMAT_VERSION = 6
-_MAGIC = 0x88E241B785F4CFF7
-_EXTENDED_MAGIC = b"\x3e\x00\x7a\x00"
-_CHECKSUM_XXH3 = 4
-_LAST_BYTE_FACTOR = 0x6B9083D9
+MAGIC = 0x88E241B785F4CFF7
+EXTENDED_MAGIC = b"\x3e\x00\x7a\x00"
 _PLAIN, _LZ4 = b"\x00", b"\x04"
 _FOOTER = struct.Struct("<B4sIII24xIQ")
-_TRAILER_BYTES = 5
 _U32 = struct.Struct("<I")
 _NO_FAMILY = 0x7FFFFFFF
 _SESSION_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -147,7 +144,7 @@ class TableWriter:
     ) -> bytes:
         """Append a block to the file's parts and return its handle."""
         body = self._packed(data) if compress else bytes(data) + _PLAIN
-        checksum = (_hash(body) + self._modifier()) & 0xFFFFFFFF
+        checksum = (hash_of_block(body) + self._modifier()) & 0xFFFFFFFF
         written += (body, _U32.pack(checksum))
         handle = varint(self._offset) + varint(len(body) - 1)
         self._offset += len(body) + _U32.size
@@ -160,21 +157,21 @@ class TableWriter:
 
     def _modifier(self) -> int:
         """Return what the checksum of a block at this place of this file has in addition."""
-        return self._base ^ ((self._offset + (self._offset >> 32)) & 0xFFFFFFFF)
+        return Checksums(XXH3, self._base).modifier(self._offset)
 
     def _footer(self, metaindex_bytes: int) -> bytes:
         def footer(checksum: int) -> bytes:
             return _FOOTER.pack(
-                _CHECKSUM_XXH3,
-                _EXTENDED_MAGIC,
+                XXH3,
+                EXTENDED_MAGIC,
                 checksum,
                 self._base,
                 metaindex_bytes,
                 _FORMAT_VERSION,
-                _MAGIC,
+                MAGIC,
             )
 
-        return footer((_hash(footer(0)) + self._modifier()) & 0xFFFFFFFF)
+        return footer((hash_of_block(footer(0)) + self._modifier()) & 0xFFFFFFFF)
 
     def _properties(
         self, data_bytes: int, filter_bytes: int, index_bytes: int
@@ -189,7 +186,7 @@ class TableWriter:
             "fixed.key.length": 0,
             "format.version": _FORMAT_VERSION,
             "index.key.is.user.key": 1,
-            "index.size": index_bytes + _TRAILER_BYTES,
+            "index.size": index_bytes + TRAILER_BYTES,
             "index.value.is.delta.encoded": 1,
             "key.largest.seqno": 0,
             "merge.operands": 0,
@@ -221,10 +218,6 @@ class TableWriter:
         values = {name: varint(number) for name, number in numbers.items()}
         values |= {name: text.encode() for name, text in texts.items()}
         return sorted((f"rocksdb.{name}".encode(), value) for name, value in values.items())
-
-
-def _hash(data: bytes) -> int:
-    return (xxh3(data[:-1]) ^ data[-1] * _LAST_BYTE_FACTOR) & 0xFFFFFFFF
 
 
 def _session_id(entropy: Entropy) -> str:

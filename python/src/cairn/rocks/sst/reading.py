@@ -1,0 +1,244 @@
+"""TableReader: one SST file, read in ranges of bytes from wherever it is stored.
+
+Layer: rocks. RocksDB's block-based tables of format versions 2 to 6, whoever wrote them. Grammar:
+``table.py`` for format 6; the footer of older formats is
+
+    footer := u8 checksum_type  handle of metaindex  handle of index  zeros  ; 41 bytes
+              u32 format_version  u64 magic
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from cairn.errors import CorruptError, UnsupportedStateError
+from cairn.rocks.sst import blocks
+from cairn.rocks.sst.blocks import (
+    TRAILER_BYTES,
+    BadBlockError,
+    Checksums,
+    Handle,
+    handle_at,
+    unpacked,
+    varint,
+)
+from cairn.rocks.sst.decoding import Entries, decoded
+from cairn.rocks.sst.table import EXTENDED_MAGIC, MAGIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_FOOTER_BYTES = 53
+_OLDEST_FORMAT, _BASED_FORMAT, _NEWEST_FORMAT = 2, 6, 6
+_HANDLES = slice(1, 41)
+_TAIL = struct.Struct("<IQ")
+_BASED = struct.Struct("<4sIII")
+_FIRST_READ_BYTES = 64 << 10
+_PREFIX = b"rocksdb."
+_BINARY_SEARCH = bytes(4)
+_SEQUENCE_BYTES = 8
+_PARTED_BYTES = 4 << 20
+
+
+class RangedFile(Protocol):
+    """A file whose parts can be read."""
+
+    @property
+    def name(self) -> str:
+        """Its name, for errors."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its length."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return bytes of the file; at most as many as asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRange:
+    """Deletes the keys from ``start`` to before ``end`` that are older than ``sequence``."""
+
+    start: bytes
+    end: bytes
+    sequence: int
+
+
+class TableReader:
+    """See the module. One thread at a time.
+
+    Args:
+        file: the file.
+
+    Attributes:
+        name: the file's name, for errors.
+        deleted_ranges: those of the file.
+
+    Raises:
+        CorruptError: the file is damaged.
+        UnsupportedStateError: it has a form that neither Cairn nor Spark makes.
+    """
+
+    def __init__(self, file: RangedFile) -> None:
+        self._file = file
+        self.name = file.name
+        with self._named():
+            self._open()
+
+    def _open(self) -> None:
+        size = self._file.size_bytes
+        if size < _FOOTER_BYTES:
+            raise BadBlockError("the file is shorter than a footer")
+        self._tail_at = max(0, size - _FIRST_READ_BYTES)
+        self._tail = self._read(self._tail_at, size)
+        footer = self._tail[-_FOOTER_BYTES:]
+        version, magic = _TAIL.unpack(footer[_HANDLES.stop :])
+        if magic != MAGIC:
+            raise BadBlockError("it does not end as an SST file does")
+        if not _OLDEST_FORMAT <= version <= _NEWEST_FORMAT:
+            raise UnsupportedStateError(f"the SST file has format {version}")
+        index: Handle | None = None
+        if version < _BASED_FORMAT:
+            self._checksums = Checksums(footer[0])
+            metaindex, at = handle_at(memoryview(footer)[_HANDLES])
+            index, _ = handle_at(memoryview(footer)[_HANDLES], at)
+        else:
+            metaindex = self._based_footer(footer)
+        parts = {
+            key: value for key, value in blocks.entries(self._block(metaindex))
+        }
+        if index is None:
+            index = _handle_of(parts, b"rocksdb.index")
+        properties = {
+            key.removeprefix(_PREFIX): bytes(value)
+            for key, value in blocks.entries(
+                self._block(_handle_of(parts, b"rocksdb.properties"))
+            )
+        }
+        if properties.get(b"block.based.table.index.type", _BINARY_SEARCH) != _BINARY_SEARCH:
+            raise UnsupportedStateError("the SST file has an index of several levels")
+        self._read_index(index, properties, version)
+        self.deleted_ranges = self._read_deleted_ranges(parts.get(b"rocksdb.range_del"))
+        self._tail = b""
+
+    def _based_footer(self, footer: bytes) -> Handle:
+        kind = footer[0]
+        extended, checksum, base, metaindex_bytes = _BASED.unpack_from(footer, 1)
+        if extended != EXTENDED_MAGIC:
+            raise BadBlockError("the footer is damaged")
+        self._checksums = Checksums(kind, base)
+        footer_at = self._file.size_bytes - _FOOTER_BYTES
+        if kind == blocks.XXH3:
+            blank = footer[:5] + bytes(4) + footer[9:]
+            found = blocks.hash_of_block(blank) + self._checksums.modifier(footer_at)
+            if found & 0xFFFFFFFF != checksum:
+                raise BadBlockError("the footer has another checksum")
+        return Handle(footer_at - TRAILER_BYTES - metaindex_bytes, metaindex_bytes)
+
+    def _read_index(self, index: Handle, properties: dict[bytes, bytes], version: int) -> None:
+        def flag(name: bytes) -> bool:
+            value = properties.get(name)
+            return value is not None and bool(varint(memoryview(value), 0)[0])
+
+        is_user_key = flag(b"index.key.is.user.key")
+        found = blocks.index_entries(
+            self._block(index),
+            are_values_sized=not flag(b"index.value.is.delta.encoded"),
+        )
+        self._last_keys: list[bytes] = []
+        self._handles: list[Handle] = []
+        for key, handle in found:
+            self._last_keys.append(key if is_user_key else key[:-_SEQUENCE_BYTES])
+            self._handles.append(handle)
+
+    def _read_deleted_ranges(self, handle: memoryview | None) -> list[DeletedRange]:
+        if handle is None:
+            return []
+        return [
+            DeletedRange(
+                key[:-_SEQUENCE_BYTES],
+                bytes(end),
+                int.from_bytes(key[-_SEQUENCE_BYTES + 1 :], "little"),
+            )
+            for key, end in blocks.entries(self._block(handle_at(handle)[0]))
+        ]
+
+    def scan(self, start: bytes, end: bytes | None, part_bytes: int) -> Iterator[Entries]:
+        """Yield the entries of the blocks that may have keys of a range, in order.
+
+        Some are outside the range. Of one key, all entries may be in two parts.
+
+        Args:
+            start: the first key.
+            end: the key above the last; ``None``: there is no limit.
+            part_bytes: about the stored bytes that are read and decoded at a time.
+        """
+        first = bisect_left(self._last_keys, start)
+        last = len(self._handles) - 1
+        if end is not None:
+            last = min(last, bisect_left(self._last_keys, end))
+        while first <= last:
+            until = first
+            begin = self._handles[first].offset
+            while until < last and self._handles[until + 1].end - begin <= part_bytes:
+                until += 1
+            with self._named():
+                yield from self._decoded(self._handles[first : until + 1])
+            first = until + 1
+
+    def _decoded(self, handles: Sequence[Handle]) -> Iterator[Entries]:
+        """Yield the entries of blocks that follow each other in the file, read by one request."""
+        begin, end = handles[0].offset, handles[-1].end
+        data = memoryview(self._read(begin, end))
+        contents: list[memoryview] = []
+        size = 0
+        for handle in handles:
+            content = self._content(data[handle.offset - begin : handle.end - begin], handle)
+            if contents and size + len(content) > _PARTED_BYTES:
+                yield decoded(contents)
+                contents, size = [], 0
+            contents.append(content)
+            size += len(content)
+        yield decoded(contents)
+
+    def _block(self, handle: Handle) -> memoryview:
+        if handle.offset >= self._tail_at:
+            data = self._tail[handle.offset - self._tail_at : handle.end - self._tail_at]
+            if len(data) != handle.end - handle.offset:
+                raise BadBlockError("a block reaches behind the end of the file")
+        else:
+            data = self._read(handle.offset, handle.end)
+        return self._content(memoryview(data), handle)
+
+    def _content(self, block: memoryview, handle: Handle) -> memoryview:
+        self._checksums.check(block, handle.offset)
+        return unpacked(block)
+
+    def _read(self, begin: int, end: int) -> bytes:
+        if not 0 <= begin < end <= self._file.size_bytes:
+            raise BadBlockError("a block is outside the file")
+        data = self._file.read(begin, end - begin)
+        if len(data) != end - begin:
+            raise BadBlockError("the file is shorter than it was")
+        return data
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except BadBlockError as problem:
+            raise CorruptError(
+                f"an SST file of RocksDB is damaged: {problem}", object_name=self._file.name
+            ) from problem
+        except UnsupportedStateError as problem:
+            raise problem.with_context(object_name=self._file.name) from None
+
+
+def _handle_of(parts: dict[bytes, memoryview], name: bytes) -> Handle:
+    if name not in parts:
+        raise BadBlockError(f"the file has no part {name.decode()}")
+    return handle_at(parts[name])[0]
