@@ -1,1 +1,1 @@
-"""Spark's own files in a checkpoint."""
+"""Spark's own files of a checkpoint: logs, operators, schemas, and compressed streams."""
