@@ -279,7 +279,7 @@ class ForeignObjectError(DataError):
 
 
 class UnsupportedStateError(DataError):
-    """The state is whole, but has something that this release does not read."""
+    """The state is whole, but it is in a form that the reader does not read."""
 
     code = "CAIRN_UNSUPPORTED_STATE"
 

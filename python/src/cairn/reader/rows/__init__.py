@@ -1,0 +1,1 @@
+"""Rows of a store, from bytes to Arrow columns."""

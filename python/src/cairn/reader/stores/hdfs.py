@@ -1,0 +1,177 @@
+"""Stores of Spark's HDFS-backed provider.
+
+Layer: reader.stores.
+
+    <v>.snapshot  := compressed( plain )     ; the rows of version v (``records`` has the grammar)
+    <v>.delta     := compressed( plain )     ; what version v changed; the last write of a key wins
+    put           := key  value              ; UnsafeRows; with row checksums
+                   | key  crc value          ; crc32c of key and value
+    delete        := key  | crc key          ; crc32c of the key
+
+Version v is the newest snapshot up to v, and each delta after it up to v; version 0 is empty.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cairn.checksum import crc32c
+from cairn.errors import CorruptError
+from cairn.format.ops import OP_DELETE, OP_PUT
+from cairn.reader.rows.stored import StoredRows
+from cairn.reader.stores.base import DEFAULT_FAMILY, ReadLimits, StoredFamily
+from cairn.reader.stores.files import StoreFiles
+from cairn.reader.stores.overlay import Changes, LayeredRows, find
+from cairn.reader.stores.records import Records, read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Self
+
+    from cairn.reader.stores.columns import Positions
+    from cairn.storage.base import ObjectStore
+
+_NAME = re.compile(r"([0-9]{1,19})\.(snapshot|delta)")
+_FAMILY = StoredFamily(0, is_list=False)
+_CRC_BYTES = 4
+_WORD_BYTES = 8
+
+
+class HdfsRows:
+    """The rows of one store at one version. Not thread-safe."""
+
+    families: Mapping[str, StoredFamily] = {DEFAULT_FAMILY: _FAMILY}
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        folder: str,
+        version: int,
+        *,
+        has_row_checksums: bool = False,
+        limits: ReadLimits | None = None,
+    ) -> None:
+        """Find the files of a version; their rows are read later.
+
+        Args:
+            objects: where the checkpoint is.
+            folder: the store's folder, relative to the root of ``objects``.
+            version: the state version.
+            has_row_checksums: what the query's configuration says.
+            limits: of memory and objects.
+
+        Raises:
+            MissingError: the version is not there, or a delta is missing between it and the newest
+                snapshot before it.
+        """
+        self._limits = limits or ReadLimits()
+        self._has_row_checksums = has_row_checksums
+        self._files = StoreFiles(objects, folder, self._limits)
+        self._snapshot, self._deltas = _choose(self._files, version)
+        self._layers = LayeredRows(
+            self._base_rows, self._base_get, self._changes, self._limits
+        )
+
+    def rows(self, family: str) -> Iterator[StoredRows]:
+        """Yield the rows; see ``StoreRows``."""
+        return self._layers.rows(self.families[family].family_id)
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """Return the value of one key, or ``None``; the snapshot has no index: it is read whole."""
+        return self._layers.get(self.families[family].family_id, key)
+
+    def close(self) -> None:
+        """Release the changes that are held."""
+        self._layers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _base_rows(self, family: int) -> Iterator[StoredRows]:  # noqa: ARG002 - there is only one
+        """Yield the rows of the snapshot."""
+        if self._snapshot is None:
+            return
+        for records in self._records(self._snapshot):
+            if (records.ops != OP_PUT).any():
+                raise CorruptError(
+                    "a snapshot has deletes", object_name=self._files.url(self._snapshot)
+                )
+            yield StoredRows(records.keys(), records.values())
+
+    def _base_get(self, family: int, key: bytes) -> bytes | None:
+        """Return the value that a key has in the snapshot, or ``None``."""
+        return find(self._base_rows(family), key)
+
+    def _changes(self) -> Iterator[Changes]:
+        for delta in self._deltas:
+            for records in self._records(delta):
+                yield Changes(_FAMILY.family_id, records.ops, records.keys(), records.values())
+
+    def _records(self, name: str) -> Iterator[Records]:
+        chunks = self._files.chunks(name)
+        with self._files.naming(name):
+            for records in read_records(
+                chunks, is_tagged=False, record_bytes=self._limits.row_bytes
+            ):
+                checked = _without_checksums(records) if self._has_row_checksums else records
+                yield _whole_words(checked)
+
+
+def _choose(files: StoreFiles, version: int) -> tuple[str | None, list[str]]:
+    """Return the newest snapshot up to ``version``, and the deltas after it."""
+    base = 0
+    for name in files.names:
+        match = _NAME.fullmatch(name)
+        # Spark writes no leading zeros: such a name is of something else.
+        if match and match[2] == "snapshot" and str(int(match[1])) == match[1]:
+            base = max(base, int(match[1]) if int(match[1]) <= version else 0)
+    deltas: list[str] = []
+    for one in range(base + 1, version + 1):
+        deltas.append(f"{one}.delta")
+        if deltas[-1] not in files:
+            raise files.missing(deltas[-1], version=version)
+    return f"{base}.snapshot" if base else None, deltas
+
+
+def _whole_words(records: Records) -> Records:
+    """Cut keys and values to whole words: session windows of old versions added bytes to them."""
+
+    def cut(starts: Positions, ends: Positions) -> Positions:
+        return starts + (ends - starts) // _WORD_BYTES * _WORD_BYTES
+
+    return replace(
+        records,
+        key_ends=cut(records.key_starts, records.key_ends),
+        value_ends=cut(records.value_starts, records.value_ends),
+    )
+
+
+def _without_checksums(records: Records) -> Records:
+    """Verify the checksum of each record, and leave it out."""
+    is_delete = records.ops == OP_DELETE
+    starts = np.where(is_delete, records.key_starts, records.value_starts)
+    ends = np.where(is_delete, records.key_ends, records.value_ends)
+    if (ends - starts < _CRC_BYTES).any():
+        raise CorruptError("a record is too short for its row checksum")
+    key_starts = records.key_starts + np.where(is_delete, _CRC_BYTES, 0)
+    value_starts = records.value_starts + np.where(is_delete, 0, _CRC_BYTES)
+    data = memoryview(records.data)
+    bounds = zip(
+        key_starts.tolist(),
+        records.key_ends.tolist(),
+        value_starts.tolist(),
+        records.value_ends.tolist(),
+        strict=True,
+    )
+    actual = [crc32c(data[c:d], crc32c(data[a:b])) for a, b, c, d in bounds]
+    each_byte = np.frombuffer(records.data, np.uint8)[starts[:, None] + np.arange(_CRC_BYTES)]
+    if (each_byte.view("<u4").ravel() != np.array(actual, np.uint32)).any():
+        raise CorruptError("a row differs from its checksum")
+    return replace(records, key_starts=key_starts, value_starts=value_starts)
