@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from history import History, Writes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from offline import read_offline
 
 from cairn.errors import DataError
 
@@ -61,6 +62,16 @@ class DamagedHistory(History):
         assert answer["counts"] == ({"0": len(self.rows[version])} if version else {})
         return None
 
+    def failure_offline(self, version: int) -> CairnError | None:
+        """Read a version without an engine and compare its rows; return the error, if any."""
+        checkpoint_id = self.ids[version]
+        try:
+            found = read_offline(str(self.objects), self.checkpoint_format, version, checkpoint_id)
+        except DataError as failure:
+            return failure
+        assert found.get(0, {}) == self.rows[version]
+        return None
+
 
 @settings(max_examples=EXAMPLES)
 @given(steps=STEPS, damages=DAMAGES, checkpoint_format=st.sampled_from([1, 2]))
@@ -75,7 +86,9 @@ def test_a_version_has_its_rows_or_its_load_names_an_object(
             history.damage(*damage)
         has_changelogs = all(kind != "changelog" for kind, *_ in damages)
 
-        failures = [history.failure_of(version) for version in range(history.newest + 1)]
+        versions = range(history.newest + 1)
+        failures = [history.failure_offline(version) for version in versions]
+        failures += [history.failure_of(version) for version in versions]
 
         for failure in filter(None, failures):
             assert not has_changelogs, failure

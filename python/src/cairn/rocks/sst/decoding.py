@@ -230,10 +230,10 @@ def spans(data: Bytes, starts: Numbers, sizes: Numbers) -> pa.Array[Any]:
         sizes: the length of each.
     """
     count = len(starts)
-    if count and (sizes == sizes[0]).all():
+    if not sizes.any():
+        return binary_column(sizes, np.zeros(0, np.uint8))
+    if (sizes == sizes[0]).all():
         width = int(sizes[0])
-        if not width:
-            return binary_column(sizes, np.zeros(0, np.uint8))
         items = np.ndarray((data.size - width + 1,), f"V{width}", data, strides=(1,))
         return binary_column(sizes, items[starts].view(np.uint8))
     # Arrow copies the cells of a column fast: a column of the parts and of the gaps between them.
