@@ -11,7 +11,9 @@ from cairn.format.spark_log import batch_of, parse_commit, parse_offsets
 
 CONF = {"spark.sql.shuffle.partitions": "5"}
 METADATA = {"batchWatermarkMs": 7, "batchTimestampMs": 1_719_290_943_839, "conf": CONF}
-IDS = {"0": [["a"], ["b"]], "1": [["c", "d", "e", "f"], ["g", "h", "i", "j"]]}
+UUID = "502abf89-6c11-49e0-b008-5e2f90008d17"
+SAME = "=7@5_u0123456789abcdef0123456789abcdef"
+IDS = {"0": [[UUID], [SAME]], "1": [["c", "d", "e", "f"], ["g", "h", "i", "j"]]}
 
 
 def entry(version: str, metadata: object, *sources: str) -> bytes:
@@ -85,7 +87,7 @@ def test_the_ids_of_a_commit_are_those_of_each_store(version: int) -> None:
     found = parse_commit(entry(f"v{version}", {"nextBatchWatermarkMs": 5, "stateUniqueIds": IDS}))
 
     assert found.unique_ids == {
-        0: (("a",), ("b",)),
+        0: ((UUID,), (SAME,)),
         1: (("c", "d", "e", "f"), ("g", "h", "i", "j")),
     }
 
@@ -145,6 +147,8 @@ def test_what_is_no_entry_of_the_offset_log_is_refused(
         (entry("v2", {"stateUniqueIds": {"0": {}}}), CorruptError),
         (entry("v2", {"stateUniqueIds": {"0": ["a"]}}), CorruptError),
         (entry("v2", {"stateUniqueIds": {"0": [[5]]}}), CorruptError),
+        (entry("v2", {"stateUniqueIds": {"0": [[""]]}}), CorruptError),
+        (entry("v2", {"stateUniqueIds": {"0": [["../../other"]]}}), CorruptError),
     ],
 )
 def test_what_is_no_entry_of_the_commit_log_is_refused(
