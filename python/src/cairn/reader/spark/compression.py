@@ -13,7 +13,7 @@ zstd, by its window of at most 128 MiB, however long the stream is and whatever 
     snappy := header ( i32be stored  data[stored] | header )*     ; of xerial's snappy-java
     header := 82 "SNAPPY" 00  i32be version  i32be compatible
     lzf    := ( "ZV" 00  u16be size  data[size] | "ZV" 01  u16be stored  u16be size  data[stored] )+
-    none   := bytes that begin with 00 or ff        ; as all files of state do
+    none   := bytes that begin as the content of a file of state does
 
 A stream of snappy, LZF or no codec has no end mark: if it is cut between two blocks, only the
 grammar of its content shows it.
@@ -48,8 +48,9 @@ _MAGICS: Final[tuple[tuple[bytes, Codec], ...]] = (
     (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"\x82SNAPPY\x00", "snappy"),
     (b"ZV", "lzf"),
-    (b"\x00", "none"),
-    (b"\xff", "none"),
+    (b"\x00\x00", "none"),  # the length of a key
+    (b"\x00\x02v", "none"),  # the version of a changelog
+    (b"\xff\xff\xff\xff", "none"),  # the end of a file without rows
 )
 
 _LZ4_HEADER = struct.Struct("<8sBIII")
