@@ -1,4 +1,4 @@
-"""CRC32C (Castagnoli) of every object, file and frame, and XXH3 of each block in an SST.
+"""CRC32C (Castagnoli) of every object, file and frame; XXH3 and XXH32 of blocks.
 
 Layer: checksum (above errors only). The only importer of the packages ``crc32c``, which uses the
 processor's instruction and releases the GIL on large buffers, and ``xxhash``.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c as _crc32c
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_intdigest, xxh32_intdigest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +34,11 @@ def crc32c(data: bytes | bytearray | memoryview | pa.Buffer, value: int = 0) -> 
 def xxh3(data: bytes) -> int:
     """Return the 64 bits of XXH3 of ``data``, without a seed."""
     return int(xxh3_64_intdigest(data))
+
+
+def xxh32(data: bytes | memoryview, seed: int) -> int:
+    """Return the 32 bits of XXH32 of ``data``."""
+    return int(xxh32_intdigest(data, seed))
 
 
 def crc32c_file(path: Path) -> int:

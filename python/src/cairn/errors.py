@@ -32,6 +32,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- MissingError                  CAIRN_MISSING
     |   +-- FormatVersionError            CAIRN_FORMAT_VERSION
     |   +-- ForeignObjectError            CAIRN_FOREIGN_OBJECT
+    |   +-- UnsupportedStateError         CAIRN_UNSUPPORTED_STATE
     +-- InvalidError                      invalid
     |   +-- ConfigError                   CAIRN_CONFIG
     |   +-- PackageMissingError           CAIRN_PYTHON
@@ -275,6 +276,12 @@ class ForeignObjectError(DataError):
     """An object has one of Cairn's names, but Cairn did not write it."""
 
     code = "CAIRN_FOREIGN_OBJECT"
+
+
+class UnsupportedStateError(DataError):
+    """The state is whole, but it is in a form that the reader does not read."""
+
+    code = "CAIRN_UNSUPPORTED_STATE"
 
 
 class InvalidError(CairnError):

@@ -30,6 +30,7 @@ CODES = {
     "MissingError": ("corrupt", "CAIRN_MISSING"),
     "FormatVersionError": ("corrupt", "CAIRN_FORMAT_VERSION"),
     "ForeignObjectError": ("corrupt", "CAIRN_FOREIGN_OBJECT"),
+    "UnsupportedStateError": ("corrupt", "CAIRN_UNSUPPORTED_STATE"),
     "ConfigError": ("invalid", "CAIRN_CONFIG"),
     "PackageMissingError": ("invalid", "CAIRN_PYTHON"),
     "AccessError": ("invalid", "CAIRN_ACCESS_DENIED"),

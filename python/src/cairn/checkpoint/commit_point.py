@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
-from cairn.checkpoint.spark_logs import COMMITS_PREFIX, newest_batch
+from cairn.checkpoint.spark_logs import newest_batch
 from cairn.errors import (
     AlreadyExistsError,
     BusyError,
@@ -23,6 +23,7 @@ from cairn.errors import (
 )
 from cairn.format import changelog
 from cairn.format.names import changelog_name, plain_changelog_name
+from cairn.format.spark_log import COMMITS_PREFIX
 
 if TYPE_CHECKING:
     from cairn.format.header import ChangelogHeader

@@ -12,7 +12,7 @@ from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
 from cairn.checkpoint.named_ssts import named_outside_chain
 from cairn.checkpoint.pins import list_pins, young_reads
 from cairn.checkpoint.retention import floor_of
-from cairn.checkpoint.spark_logs import OFFSETS_PREFIX, newest_batch
+from cairn.checkpoint.spark_logs import newest_batch
 from cairn.checksum import crc32c
 from cairn.errors import AccessError
 from cairn.format.names import (
@@ -25,6 +25,7 @@ from cairn.format.names import (
     manifest_name,
     parse_name,
 )
+from cairn.format.spark_log import OFFSETS_PREFIX
 from cairn.ids import CheckpointId
 
 if TYPE_CHECKING:

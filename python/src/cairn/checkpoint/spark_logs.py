@@ -3,9 +3,7 @@
 Layer: checkpoint. Spark writes the entry of a batch to ``offsets`` before the batch runs, and that
 to ``commits`` after it. Only a person removes the newest ones, to roll a query back.
 ``take_back`` deletes what a repartition wrote; all else in the logs belongs to others.
-
-    offsets/N := line "v" digits | line JSON {"conf": {name: value}, ...} | lines, one per source
-    commits/N := line "v" digits | line JSON {"nextBatchWatermarkMs": int, ...}
+``format.spark_log`` has the bytes of an entry.
 
 A repartition copies the entry of the last committed batch B, with another number of partitions, to
 ``offsets/N``, where N follows the newest entry. If it was told to skip batches that failed (N is
@@ -15,25 +13,33 @@ Cairn. The query does not start again before the entry is gone.
 
 from __future__ import annotations
 
-import json
-import re
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cairn.errors import CorruptError, RepartitionError
+from cairn.errors import DataError, RepartitionError
+from cairn.format.spark_log import (
+    COMMITS_PREFIX,
+    OFFSETS_PREFIX,
+    OWN_PROVIDER,
+    PARTITIONS,
+    PROVIDER,
+    CommitEntry,
+    OffsetEntry,
+    batch_of,
+    parse_commit,
+    parse_offsets,
+)
 from cairn.ids import DEFAULT_STORE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cairn.ids import StoreId
     from cairn.storage.base import ObjectStore
 
-OFFSETS_PREFIX = "offsets/"
-COMMITS_PREFIX = "commits/"
-_PARTITIONS = "spark.sql.shuffle.partitions"
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_CAIRN = "io.cairn.spark.CairnStateStoreProvider"
-_BATCH = re.compile(r"(0|[1-9][0-9]{0,17})")
-_LINES_MIN = 2
+_ENTRY_BYTES_MAX = 64 << 20
+"""A source with a hundred thousand partitions has some megabytes of offsets."""
 
 
 def newest_batch(objects: ObjectStore, store: StoreId, prefix: str) -> int | None:
@@ -52,42 +58,51 @@ def newest_batch(objects: ObjectStore, store: StoreId, prefix: str) -> int | Non
     if not objects.url.endswith(folder):
         return None
     with objects.at(objects.url.removesuffix(folder) or "/") as checkpoint:
-        return max(_batches(checkpoint, prefix), default=None)
+        return max(batches(checkpoint, prefix), default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One entry of a log: its name, its text, and the two parts of the text that have a meaning."""
+class PlannedBatch:
+    """An entry of the offset log: its name, its text, and what the text says."""
 
     batch: int
     key: str
     text: str
-    metadata: dict[str, Any]
-    sources: str
+    entry: OffsetEntry
 
     @property
     def partitions(self) -> str | None:
         """The number of partitions that the entry names."""
-        return self._conf.get(_PARTITIONS)
+        return self.entry.conf.get(PARTITIONS)
 
     @property
     def provider(self) -> str | None:
         """The state store provider that the entry names."""
-        return self._conf.get(_PROVIDER)
+        return self.entry.conf.get(PROVIDER)
 
-    def differs_only_in_partitions(self, other: LogEntry) -> bool:
+    def differs_only_in_partitions(self, other: PlannedBatch) -> bool:
         """Tell whether the entry is a copy of ``other`` with another number of partitions."""
-        same = {**self.metadata, "conf": {**self._conf, _PARTITIONS: other.partitions}}
+        conf = {**self.entry.conf, PARTITIONS: other.partitions}
         return (
             self.partitions != other.partitions
-            and same == other.metadata
-            and self.sources == other.sources
+            and {**self.entry.metadata, "conf": conf} == other.entry.metadata
+            and self.entry.sources == other.entry.sources
         )
 
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """An entry of the commit log: its name, its text, and what the text says."""
+
+    batch: int
+    key: str
+    text: str
+    entry: CommitEntry
+
     @property
-    def _conf(self) -> dict[str, str]:
-        conf = self.metadata.get("conf")
-        return conf if isinstance(conf, dict) else {}
+    def is_empty(self) -> bool:
+        """Whether nothing is stored about the batch but that it is complete."""
+        return not any(self.entry.metadata.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +115,60 @@ class UnfinishedRepartition:
         skipped: the commits that it wrote for failed batches, newest first.
     """
 
-    entry: LogEntry
-    base: LogEntry
-    skipped: tuple[LogEntry, ...]
+    entry: PlannedBatch
+    base: PlannedBatch
+    skipped: tuple[CommittedBatch, ...]
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The objects to delete, in this order: until the last one is gone, it can be repeated."""
         return (*(commit.key for commit in self.skipped), self.entry.key)
+
+
+def batches(checkpoint: ObjectStore, prefix: str) -> list[int]:
+    """Return the batches that a log has entries of, ascending; one LIST.
+
+    Args:
+        checkpoint: at the query's checkpoint location.
+        prefix: ``OFFSETS_PREFIX`` or ``COMMITS_PREFIX``.
+    """
+    found = (batch_of(info.key.removeprefix(prefix)) for info in checkpoint.list(prefix))
+    return sorted(batch for batch in found if batch is not None)
+
+
+def read_planned(checkpoint: ObjectStore, batch: int) -> PlannedBatch:
+    """Return the entry of a batch in the offset log; one GET.
+
+    Raises:
+        MissingError: the log has no such entry.
+        CorruptError: the entry is not readable, or larger than any that Spark writes.
+        FormatVersionError: it is of a newer version.
+    """
+    key = f"{OFFSETS_PREFIX}{batch}"
+    data = checkpoint.get(key, max_bytes=_ENTRY_BYTES_MAX).data
+    with _named(checkpoint, key):
+        entry = parse_offsets(data)
+    return PlannedBatch(batch, key, data.decode(), entry)
+
+
+def read_committed(checkpoint: ObjectStore, batch: int) -> CommittedBatch:
+    """Return the entry of a batch in the commit log; one GET. Raises as ``read_planned``."""
+    key = f"{COMMITS_PREFIX}{batch}"
+    data = checkpoint.get(key, max_bytes=_ENTRY_BYTES_MAX).data
+    with _named(checkpoint, key):
+        entry = parse_commit(data)
+    return CommittedBatch(batch, key, data.decode(), entry)
+
+
+@contextmanager
+def _named(checkpoint: ObjectStore, key: str) -> Iterator[None]:
+    try:
+        yield
+    except DataError as error:
+        raise error.with_context(
+            object_name=checkpoint.object_url(key),
+            next_step="restore it from the bucket's versions or a backup",
+        ) from error.__cause__
 
 
 def find_unfinished_repartition(checkpoint: ObjectStore) -> UnfinishedRepartition | None:
@@ -123,8 +184,8 @@ def find_unfinished_repartition(checkpoint: ObjectStore) -> UnfinishedRepartitio
             Spark itself can finish; or its entry differs from what a repartition writes.
         CorruptError: an entry is not readable.
     """
-    offsets = _batches(checkpoint, OFFSETS_PREFIX)
-    commits = _batches(checkpoint, COMMITS_PREFIX)
+    offsets = batches(checkpoint, OFFSETS_PREFIX)
+    commits = batches(checkpoint, COMMITS_PREFIX)
     if not offsets:
         raise RepartitionError(
             "there is no offset log here, or the folder does not exist",
@@ -143,11 +204,11 @@ def find_unfinished_repartition(checkpoint: ObjectStore) -> UnfinishedRepartitio
                 next_step=f"stop the query and delete {keys}; it then runs these batches again",
             )
         return None
-    last = _read(checkpoint, OFFSETS_PREFIX, offsets[-1])
-    before = _read(checkpoint, OFFSETS_PREFIX, offsets[-2])
+    last = read_planned(checkpoint, offsets[-1])
+    before = read_planned(checkpoint, offsets[-2])
     if last.partitions is None or last.partitions == before.partitions:
         return None
-    if last.provider != _CAIRN:
+    if last.provider != OWN_PROVIDER:
         raise RepartitionError(
             f"the state belongs to {last.provider}, not to Cairn",
             object_name=checkpoint.object_url(last.key),
@@ -174,37 +235,35 @@ def take_back(checkpoint: ObjectStore, found: UnfinishedRepartition) -> None:
         checkpoint.delete([key])
 
 
-def _batches(checkpoint: ObjectStore, prefix: str) -> list[int]:
-    names = (info.key.removeprefix(prefix) for info in checkpoint.list(prefix))
-    return sorted(int(name) for name in names if _BATCH.fullmatch(name))
-
-
-def _without_state(checkpoint: ObjectStore, commits: list[int]) -> list[LogEntry]:
+def _without_state(checkpoint: ObjectStore, commits: list[int]) -> list[CommittedBatch]:
     """Return the newest commits that are empty, newest first, if an older one is not empty.
 
     If all are empty, the query writes no others: that of format 1 without a watermark.
     """
-    empty: list[LogEntry] = []
+    empty: list[CommittedBatch] = []
     for batch in reversed(commits):
-        entry = _read(checkpoint, COMMITS_PREFIX, batch)
-        if any(entry.metadata.values()):
+        entry = read_committed(checkpoint, batch)
+        if not entry.is_empty:
             return empty
         empty.append(entry)
     return []
 
 
-def _copied(checkpoint: ObjectStore, last: LogEntry, offsets: list[int]) -> LogEntry | None:
+def _copied(checkpoint: ObjectStore, last: PlannedBatch, offsets: list[int]) -> PlannedBatch | None:
     """Return the newest entry of which ``last`` is a copy; normally the one before it."""
     for batch in reversed(offsets):
-        entry = _read(checkpoint, OFFSETS_PREFIX, batch)
+        entry = read_planned(checkpoint, batch)
         if last.differs_only_in_partitions(entry):
             return entry
     return None
 
 
 def _with_state(
-    checkpoint: ObjectStore, copied: LogEntry, offsets: list[int], without_state: list[LogEntry]
-) -> LogEntry:
+    checkpoint: ObjectStore,
+    copied: PlannedBatch,
+    offsets: list[int],
+    without_state: list[CommittedBatch],
+) -> PlannedBatch:
     """Return the entry of the last batch with state: an earlier repartition may have skipped some.
 
     Raises:
@@ -219,40 +278,20 @@ def _with_state(
             object_name=checkpoint.object_url(copied.key),
             next_step="compare the logs; delete nothing before you have a copy",
         )
-    return _read(checkpoint, OFFSETS_PREFIX, older[-1])
+    return read_planned(checkpoint, older[-1])
 
 
 def _skipped(
-    checkpoint: ObjectStore, base: LogEntry, last: LogEntry, commits: list[int]
-) -> tuple[LogEntry, ...]:
+    checkpoint: ObjectStore, base: PlannedBatch, last: PlannedBatch, commits: list[int]
+) -> tuple[CommittedBatch, ...]:
     """Return the commits without state between the two batches, newest first."""
     between = [batch for batch in reversed(commits) if base.batch < batch < last.batch]
-    entries = tuple(_read(checkpoint, COMMITS_PREFIX, batch) for batch in between)
+    entries = tuple(read_committed(checkpoint, batch) for batch in between)
     for entry in entries:
-        if any(entry.metadata.values()):
+        if not entry.is_empty:
             raise RepartitionError(
                 "this batch is committed with content, but the repartition begins before it",
                 object_name=checkpoint.object_url(entry.key),
                 next_step="compare the logs; delete nothing before you have a copy",
             )
     return entries
-
-
-def _read(checkpoint: ObjectStore, prefix: str, batch: int) -> LogEntry:
-    key = f"{prefix}{batch}"
-    data = checkpoint.get(key).data
-    try:
-        text = data.decode()
-        lines = text.split("\n", _LINES_MIN)
-        metadata = json.loads(lines[1])
-    except (ValueError, IndexError) as error:
-        raise CorruptError(
-            "Spark's log entry cannot be read",
-            object_name=checkpoint.object_url(key),
-            next_step="restore it from the bucket's versions or a backup",
-        ) from error
-    if not isinstance(metadata, dict) or not lines[0].startswith("v"):
-        raise CorruptError(
-            "Spark's log entry has no metadata", object_name=checkpoint.object_url(key)
-        )
-    return LogEntry(batch, key, text, metadata, "\n".join(lines[_LINES_MIN:]))

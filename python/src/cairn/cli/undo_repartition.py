@@ -95,5 +95,6 @@ def _description(checkpoint: str, found: UnfinishedRepartition) -> str:
         f"Last batch with state: {base.batch}.",
     ]
     lines += [f"To delete: {key}" for key in found.keys]
-    lines += [f"Content of {log.key}:\n{log.text.rstrip()}" for log in (*found.skipped, entry)]
+    deleted = [*((commit.key, commit.text) for commit in found.skipped), (entry.key, entry.text)]
+    lines += [f"Content of {key}:\n{text.rstrip()}" for key, text in deleted]
     return "\n".join(lines)

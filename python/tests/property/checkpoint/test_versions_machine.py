@@ -44,13 +44,13 @@ from cairn.checkpoint.orphans import sweep_orphans
 from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checkpoint.reader_pins import PIN_AFTER_MS, RENEWAL_MS, ReaderPin, ReaderPins
 from cairn.checkpoint.retention import KeptVersions
-from cairn.checkpoint.spark_logs import COMMITS_PREFIX, OFFSETS_PREFIX
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.clock import SYSTEM_ENTROPY, FakeClock
 from cairn.config import EngineConf
 from cairn.errors import BusyError, FencedError, UnavailableError
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
+from cairn.format.spark_log import COMMITS_PREFIX, OFFSETS_PREFIX
 from cairn.ids import Attempt, VersionRef
 from cairn.store.load.lineage import reading_of
 from cairn.store.state.root_check import RootCheck

@@ -10,7 +10,6 @@ from checkpoint_kit import STORE, Crash, ModelVersion, World, attempt, commit, c
 
 from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.faults import FaultPoint
-from cairn.checkpoint.spark_logs import COMMITS_PREFIX
 from cairn.clock import FakeClock
 from cairn.errors import (
     BusyError,
@@ -23,6 +22,7 @@ from cairn.errors import (
 )
 from cairn.format import changelog
 from cairn.format.names import changelog_name
+from cairn.format.spark_log import COMMITS_PREFIX
 from cairn.storage.base import Payload
 from cairn.storage.memory import MemoryStore
 

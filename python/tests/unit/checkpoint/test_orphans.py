@@ -21,10 +21,10 @@ from running_query import Query
 
 from cairn.checkpoint.faults import FaultPoint
 from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS, next_sweep, sweep_orphans
-from cairn.checkpoint.spark_logs import OFFSETS_PREFIX
 from cairn.errors import AccessError
 from cairn.format import manifest
 from cairn.format.names import changelog_name, manifest_name, reader_pin_name
+from cairn.format.spark_log import OFFSETS_PREFIX
 from cairn.ids import StoreId
 from cairn.storage.memory import MemoryStore
 

@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from cairn.errors import CorruptError, PackageMissingError, UnsupportedStateError
-from cairn.reader.rows.ordered import decode_ordered, encode_ordered
 from cairn.reader.rows.layouts import behind_version
+from cairn.reader.rows.ordered import decode_ordered, encode_ordered
 from cairn.reader.rows.types import (
     BINARY,
     Array,
@@ -176,7 +176,9 @@ def _field_schema(field: Field, names: Iterator[str], where: str) -> object:
     return ["null", schema] if field.is_nullable and schema != "null" else schema
 
 
-def _type_schema(of: Type, names: Iterator[str], where: str) -> object:
+def _type_schema(  # noqa: PLR0911 - a table
+    of: Type, names: Iterator[str], where: str
+) -> object:
     match of:
         case Void():
             return "null"
@@ -208,7 +210,7 @@ def _least_bytes(field: Field) -> int:
 
 
 def _decimal_bytes(of: Decimal) -> int:
-    return (10**of.precision - 1).bit_length() // 8 + 1
+    return int(10**of.precision - 1).bit_length() // 8 + 1
 
 
 def _records(rows: Spans, fields: Sequence[Field], where: str) -> list[dict[str, Any]]:
@@ -290,7 +292,9 @@ def _written(record: Mapping[str, Any], fields: Sequence[Field]) -> bytes:
     return stream.getvalue()
 
 
-def _avro_value(column: Column, of: Type, row: int) -> Any:  # noqa: ANN401 - as Avro has it
+def _avro_value(  # noqa: PLR0911 - a table
+    column: Column, of: Type, row: int
+) -> Any:  # noqa: ANN401 - as Avro has it
     """Return a value in the form in which Avro takes it."""
     scalar = column[row]
     if not scalar.is_valid:

@@ -76,7 +76,7 @@ class RowDecoder:
         numbers = np.arange(len(values))
         if self._form.is_list:
             values, numbers = elements(values, "a list")
-            keys = [column.take(pa.array(numbers)) for column in keys]
+            keys = [column.take(numbers) for column in keys]
         if self._form.has_no_value:
             _check_placeholders(rows.values, self._form)
             decoded = []
@@ -174,4 +174,5 @@ def _batch(columns: list[pa.Array[Any]], schema: pa.Schema, count: int) -> pa.Re
     if columns:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     # Without a column, only a struct knows how many rows there are.
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+    empty: Any = pa.array([{}] * count, pa.struct([]))
+    return pa.RecordBatch.from_struct_array(empty)

@@ -1,0 +1,1 @@
+"""Spark's own files of a checkpoint: logs, operators, schemas, and compressed streams."""
