@@ -29,15 +29,13 @@ BATCH_BYTES = 16 << 20
 EMPTY: pa.LargeBinaryArray = pa.array([], pa.large_binary())
 
 
-def column(offsets: Positions, data: bytes | memoryview | pa.Buffer | NDArray[Any]) -> Any:
+def column(offsets: Positions, data: bytes | memoryview | NDArray[np.uint8]) -> pa.LargeBinaryArray:
     """Return the column whose rows lie in ``data`` one after the other; no copy."""
     buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data)]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
-def segments(
-    data: bytes | memoryview, starts: Positions, ends: Positions
-) -> pa.LargeBinaryArray:
+def segments(data: bytes | memoryview, starts: Positions, ends: Positions) -> pa.LargeBinaryArray:
     """Return ``data[starts[i]:ends[i]]`` as rows, copied.
 
     REQUIRES: segments are inside ``data``, ascending, and do not overlap.
@@ -55,7 +53,7 @@ def segments(
             matrix = np.ndarray((count, width), np.uint8, data, int(starts[0]), (stride, 1))
             body = np.ascontiguousarray(matrix).reshape(-1)
             return column(np.arange(count + 1, dtype=np.int64) * width, body)
-    # Arrow copies faster than numpy if lengths differ: what lies between two segments is a row, too.
+    # Arrow copies rows of many lengths faster: what lies between two segments is a row, too.
     offsets = np.empty(2 * count + 1, np.int64)
     offsets[0:-1:2], offsets[1::2], offsets[-1] = starts, ends, ends[-1]
     both = column(offsets, data)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _MAX_PARTS = 1 << 20
 _SETTLE_ROWS = 65_536
 _RANGE_BYTES = 256
+_NOTHING = pa.scalar(b"", pa.large_binary())
 _NO_OPS = np.zeros(0, np.uint8)
 
 
@@ -135,7 +136,7 @@ class _Newest:
             start = position + 1
             if changes.ops[position] == OP_DROP_CF:
                 self._clear()
-            else:
+            elif changes.ops[position] == OP_DELETE_RANGE:
                 self._hide(changes.keys[position], changes.values[position])
         self._append(changes.within(start, len(changes.ops)))
 
@@ -368,12 +369,8 @@ def _changed(rows: StoredRows, newest: _Newest, is_used: Flags) -> Iterator[Stor
         mask, appended = pa.array(goes_on), change[goes_on]
         is_used[appended] = True
         more = newest.values.take(pa.array(appended))
-        values = pc.binary_join_element_wise(rows.values.filter(mask), more, _nothing())
+        values = pc.binary_join_element_wise(rows.values.filter(mask), more, _NOTHING)
         yield from _batches(rows.keys.filter(mask), values)
-
-
-def _nothing() -> Any:
-    return pa.scalar(b"", pa.large_binary())
 
 
 def _of_part(changes: Changes, part: _Part) -> Changes:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from cairn.reader.stores.columns import Positions
+    from cairn.reader.stores.columns import Flags, Positions
 
 OP_DELETE_RANGE: Final = 0x20
 """Beside the ops of ``cairn.format.ops``; the key is the first of the range, the value its end."""
@@ -64,6 +64,19 @@ class Records:
     key_ends: Positions
     value_starts: Positions
     value_ends: Positions
+
+    def where(self, flags: Flags) -> Records:
+        """Return some of the records."""
+        if flags.all():
+            return self
+        return Records(
+            self.data,
+            self.ops[flags],
+            self.key_starts[flags],
+            self.key_ends[flags],
+            self.value_starts[flags],
+            self.value_ends[flags],
+        )
 
     def keys(self) -> pa.LargeBinaryArray:
         """Return a copy of the keys."""
@@ -178,18 +191,19 @@ class _Walk(ABC):
         for wanted in (matching, possible):
             if matching < _RUN_RECORDS:
                 return
-            matches = (self._column(">i4", start, stride, wanted) == key_bytes) & (
-                self._column(">i4", key_end, stride, wanted) == value_bytes
+            matches = (self._lengths(start, stride, wanted) == key_bytes) & (
+                self._lengths(key_end, stride, wanted) == value_bytes
             )
             if self.tag_bytes:
-                matches &= self._column(np.uint8, self.position, stride, wanted) == _TAG_PUT
+                tags = np.ndarray((wanted,), np.uint8, self.data, self.position, (stride,))
+                matches &= tags == _TAG_PUT
             matching = wanted if matches.all() else int(matches.argmin())
         value_ends = self.position + stride * np.arange(1, matching + 1, dtype=np.int64)
         key_ends = value_ends - (value_bytes + _LENGTH_BYTES)
         self._add(np.full(matching, OP_PUT, np.uint8), key_ends, value_ends)
 
-    def _column(self, dtype: Any, offset: int, stride: int, count: int) -> NDArray[Any]:
-        return np.ndarray((count,), dtype, self.data, offset, (stride,))
+    def _lengths(self, offset: int, stride: int, count: int) -> NDArray[np.int32]:
+        return np.ndarray((count,), np.dtype(">i4"), self.data, offset, (stride,))
 
     @abstractmethod
     def _walk(self) -> None:
