@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -27,10 +27,9 @@ from cairn.reader.stores.columns import segments
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
-    from cairn.reader.stores.columns import Flags, Positions
+    from cairn.reader.stores.columns import Column, Flags, Positions
 
 OP_DELETE_RANGE: Final = 0x20
 """Beside the ops of ``cairn.format.ops``; the key is the first of the range, the value its end."""
@@ -78,11 +77,11 @@ class Records:
             self.value_ends[flags],
         )
 
-    def keys(self) -> pa.LargeBinaryArray:
+    def keys(self) -> Column:
         """Return a copy of the keys."""
         return segments(self.data, self.key_starts, self.key_ends)
 
-    def values(self) -> pa.LargeBinaryArray:
+    def values(self) -> Column:
         """Return a copy of the values."""
         return segments(self.data, self.value_starts, self.value_ends)
 
@@ -262,20 +261,14 @@ class _TaggedWalk(_Walk):
                     self.is_ended = True
                     break
                 op = _TAG_OF.get(tag)
-                if op is None:
-                    raise CorruptError(f"a record has the unknown type {tag:#04x}")
                 (length,) = unpack(data, position + 1)
-                if length < 0:
-                    raise CorruptError(f"a record has a key of {length} bytes")
+                if op is None or length < 0:
+                    raise CorruptError(f"a record has the type {tag}, a key of {length} bytes")
                 key_end = position + 1 + _LENGTH_BYTES + length
                 (length,) = unpack(data, key_end)
-                value_end = key_end + _LENGTH_BYTES + length
-                if op == OP_DELETE:
-                    if length >= 0:
-                        raise CorruptError("a delete has a value")
-                    value_end = key_end + _LENGTH_BYTES
-                if length < 0 and (op != OP_DELETE or length != _NOTHING):
-                    raise CorruptError(f"a record has a value of {length} bytes")
+                if length < _NOTHING or (length == _NOTHING) != (op == OP_DELETE):
+                    raise CorruptError(f"a record has the type {tag}, a value of {length} bytes")
+                value_end = key_end + _LENGTH_BYTES + max(length, 0)
                 if value_end > size:
                     self.is_cut = True
                     break

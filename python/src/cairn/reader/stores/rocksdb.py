@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from typing import Self
 
-    from cairn.reader.stores.columns import Flags
+    from cairn.reader.stores.columns import Column, Flags
     from cairn.rocks.version_edits import LiveFile
     from cairn.storage.base import ObjectStore
 
@@ -160,12 +160,9 @@ class RocksDbRows:
         parts = [part for part in (entry.value, *entry.operands) if part is not None]
         if entry.operands:
             _check_list(self._form(family))
-        plain = plain_values(
-            pa.array([stored_key] * len(parts), _LARGE),
-            pa.array(parts, _LARGE),
-            self._form(family),
-        )
-        return b"".join(plain.to_pylist())
+        keys, values = pa.array([stored_key] * len(parts), _LARGE), pa.array(parts, _LARGE)
+        plain: list[Any] = plain_values(keys, values, self._form(family)).to_pylist()
+        return b"".join(plain)
 
     def _changes(self) -> Iterator[Changes]:
         for name in self._changelogs:
@@ -320,7 +317,7 @@ def _after(prefix: bytes) -> bytes | None:
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
-def _from(rows: pa.LargeBinaryArray, start: int) -> pa.LargeBinaryArray:
+def _from(rows: Column, start: int) -> Column:
     """Return the rows without their first bytes."""
     if not start:
         return rows
@@ -333,9 +330,7 @@ def _check_list(form: ValueForm) -> None:
         raise CorruptError("a key has merge operands, but its column family has no lists")
 
 
-def _plain_where(
-    flags: Flags, keys: pa.LargeBinaryArray, values: pa.LargeBinaryArray, form: ValueForm
-) -> pa.LargeBinaryArray:
+def _plain_where(flags: Flags, keys: Column, values: Column, form: ValueForm) -> Column:
     """Return ``plain_values`` of some rows, and the values of the others as they are."""
     if flags.all() or form.is_plain:
         return plain_values(keys, values, form)
@@ -343,19 +338,15 @@ def _plain_where(
     return _replaced(values, flags, plain_values(keys.filter(mask), values.filter(mask), form))
 
 
-def _replaced(
-    values: pa.LargeBinaryArray, flags: Flags, others: pa.LargeBinaryArray
-) -> pa.LargeBinaryArray:
+def _replaced(values: Column, flags: Flags, others: Column) -> Column:
     """Return the values with ``others`` in the flagged places."""
     both = pa.concat_arrays([values, others])
     places = np.arange(len(values))
     places[flags] = len(values) + np.arange(len(others))
-    return both.take(pa.array(places))
+    return both.take(places)
 
 
-def _without_prefix_where(
-    flags: Flags, values: pa.LargeBinaryArray, prefix: bytes
-) -> pa.LargeBinaryArray:
+def _without_prefix_where(flags: Flags, values: Column, prefix: bytes) -> Column:
     ends = values.filter(pa.array(flags))
     if not pc.all(pc.starts_with(ends, prefix)).as_py():
         raise UnsupportedStateError(
@@ -365,9 +356,7 @@ def _without_prefix_where(
     return _replaced(values, flags, _from(ends, len(prefix)))
 
 
-def _joined_values(
-    keys: pa.LargeBinaryArray, batch: pa.RecordBatch, form: ValueForm
-) -> pa.LargeBinaryArray:
+def _joined_values(keys: Column, batch: pa.RecordBatch, form: ValueForm) -> Column:
     """Return the values of a batch of ``Tables``, with their operands at their ends."""
     values, operands = batch.column("value").cast(_LARGE), batch.column("operands")
     if operands.null_count == len(operands):
@@ -380,9 +369,9 @@ def _joined_values(
             pc.list_parent_indices(operands).to_numpy(),
         ]
     )
-    parts = pa.concat_arrays([values.filter(has_value), operands.flatten().cast(_LARGE)])
-    plain = plain_values(keys.take(pa.array(owners)), parts, form)
+    parts = pa.concat_arrays([values.filter(has_value), pc.list_flatten(operands).cast(_LARGE)])
+    plain = plain_values(keys.take(owners), parts, form)
     # Stable: of each key the value first, then the operands, the oldest first.
     order = np.argsort(owners, kind="stable")
     starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
-    return joined(plain.take(pa.array(order)), starts)
+    return joined(plain.take(order), starts)

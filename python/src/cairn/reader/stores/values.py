@@ -24,10 +24,9 @@ from cairn.errors import CorruptError
 from cairn.reader.stores.columns import cells, joined, segments
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy.typing import NDArray
 
-    from cairn.reader.stores.columns import Positions
+    from cairn.reader.stores.columns import Column, Positions
 
 _LENGTH_BYTES = 4
 _HEADER_BYTES = 8
@@ -55,9 +54,7 @@ class ValueForm:
         return not self.has_checksums and not (self.is_list and self.delimiter)
 
 
-def plain_values(
-    keys: pa.LargeBinaryArray, values: pa.LargeBinaryArray, form: ValueForm
-) -> pa.LargeBinaryArray:
+def plain_values(keys: Column, values: Column, form: ValueForm) -> Column:
     """Return the values without checksums and delimiters.
 
     Args:
@@ -161,10 +158,11 @@ def _walked(
 
 def _lengths(view: NDArray[np.uint8], starts: Positions) -> Positions:
     four = view[starts[:, None] + np.arange(_LENGTH_BYTES)]
-    return four.view("<i4").ravel().astype(np.int64)
+    lengths: Positions = four.view("<i4").ravel().astype(np.int64)
+    return lengths
 
 
-def _verify(keys: pa.LargeBinaryArray, data: memoryview, blocks: _Pieces) -> None:
+def _verify(keys: Column, data: memoryview, blocks: _Pieces) -> None:
     """Compare the checksum of each block."""
     key_data, key_offsets = cells(keys)
     places = key_offsets.tolist()
