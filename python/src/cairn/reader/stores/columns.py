@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    Column: TypeAlias = pa.Array[Any]
     Positions: TypeAlias = NDArray[np.int64]
     Flags: TypeAlias = NDArray[np.bool_]
 
@@ -26,18 +27,17 @@ BATCH_ROWS = 65_536
 BATCH_BYTES = 16 << 20
 """What one batch of rows has, unless a single row is larger."""
 
-EMPTY: pa.LargeBinaryArray = pa.array([], pa.large_binary())
+EMPTY: Column = pa.array([], pa.large_binary())
 
 
-def column(offsets: Positions, data: bytes | memoryview | pa.Buffer | NDArray[Any]) -> Any:
+def column(offsets: Positions, data: bytes | memoryview | NDArray[np.uint8]) -> Column:
     """Return the column whose rows lie in ``data`` one after the other; no copy."""
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data)]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+    of: Any = pa.py_buffer
+    buffers = [None, of(np.ascontiguousarray(offsets)), of(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
-def segments(
-    data: bytes | memoryview, starts: Positions, ends: Positions
-) -> pa.LargeBinaryArray:
+def segments(data: bytes | memoryview, starts: Positions, ends: Positions) -> Column:
     """Return ``data[starts[i]:ends[i]]`` as rows, copied.
 
     REQUIRES: segments are inside ``data``, ascending, and do not overlap.
@@ -55,23 +55,24 @@ def segments(
             matrix = np.ndarray((count, width), np.uint8, data, int(starts[0]), (stride, 1))
             body = np.ascontiguousarray(matrix).reshape(-1)
             return column(np.arange(count + 1, dtype=np.int64) * width, body)
-    # Arrow copies faster than numpy if lengths differ: what lies between two segments is a row, too.
+    # Arrow copies rows of many lengths faster: what lies between two segments is a row, too.
     offsets = np.empty(2 * count + 1, np.int64)
     offsets[0:-1:2], offsets[1::2], offsets[-1] = starts, ends, ends[-1]
     both = column(offsets, data)
-    return both.take(pa.array(np.arange(0, 2 * count, 2)))
+    return both.take(np.arange(0, 2 * count, 2))
 
 
-def cells(rows: pa.LargeBinaryArray) -> tuple[memoryview, Positions]:
+def cells(rows: Column) -> tuple[memoryview, Positions]:
     """Return the bytes of all rows, and where each begins and the last ends; no copy."""
     _, offsets, data = rows.buffers()
     if not len(rows) or offsets is None:
         return memoryview(b""), np.zeros(1, np.int64)
-    positions = np.frombuffer(offsets, np.int64)[rows.offset : rows.offset + len(rows) + 1]
-    return memoryview(data) if data is not None else memoryview(b""), positions
+    positions = np.frombuffer(memoryview(offsets), np.int64)
+    of_rows = positions[rows.offset : rows.offset + len(rows) + 1]
+    return memoryview(data) if data is not None else memoryview(b""), of_rows
 
 
-def joined(rows: pa.LargeBinaryArray, group_starts: Positions) -> pa.LargeBinaryArray:
+def joined(rows: Column, group_starts: Positions) -> Column:
     """Return one row per group of neighbouring rows: their bytes one after the other; no copy.
 
     Args:
@@ -84,21 +85,21 @@ def joined(rows: pa.LargeBinaryArray, group_starts: Positions) -> pa.LargeBinary
     return column(np.append(offsets[:-1][group_starts], offsets[-1]), data)
 
 
-def byte_count(rows: pa.LargeBinaryArray) -> int:
+def byte_count(rows: Column) -> int:
     """Return the memory that the rows take: their bytes and offsets."""
     _, offsets = cells(rows)
     return int(offsets[-1] - offsets[0]) + offsets.nbytes
 
 
-def concatenated(columns: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
+def concatenated(columns: Sequence[Column]) -> Column:
     """Return all rows as one column."""
     if len(columns) == 1:
         return columns[0]
-    result: pa.LargeBinaryArray = pa.concat_arrays(columns) if columns else EMPTY
+    result: Column = pa.concat_arrays(columns) if columns else EMPTY
     return result
 
 
-def cut(keys: pa.LargeBinaryArray, values: pa.LargeBinaryArray) -> Iterator[slice]:
+def cut(keys: Column, values: Column) -> Iterator[slice]:
     """Yield slices of the rows that have at most ``BATCH_ROWS`` and about ``BATCH_BYTES``."""
     ends = cells(keys)[1] + cells(values)[1]
     start, count = 0, len(keys)

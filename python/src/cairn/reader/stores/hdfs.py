@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cairn.checksum import crc32c
 from cairn.errors import CorruptError
-from cairn.format.ops import OP_DELETE, OP_PUT
+from cairn.format.ops import OP_PUT
 from cairn.reader.rows.stored import StoredRows
 from cairn.reader.stores.base import DEFAULT_FAMILY, ReadLimits, StoredFamily
+from cairn.reader.stores.checksums import without_checksums
 from cairn.reader.stores.files import StoreFiles
 from cairn.reader.stores.overlay import Changes, LayeredRows, find
 from cairn.reader.stores.records import Records, read_records
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"([0-9]{1,19})\.(snapshot|delta)")
 _FAMILY = StoredFamily(0, is_list=False)
-_CRC_BYTES = 4
 _WORD_BYTES = 8
 
 
@@ -70,11 +69,9 @@ class HdfsRows:
         """
         self._limits = limits or ReadLimits()
         self._has_row_checksums = has_row_checksums
-        self._files = StoreFiles(objects, folder, self._limits)
+        self._files = StoreFiles(objects, folder)
         self._snapshot, self._deltas = _choose(self._files, version)
-        self._layers = LayeredRows(
-            self._base_rows, self._base_get, self._changes, self._limits
-        )
+        self._layers = LayeredRows(self._base_rows, self._base_get, self._changes, self._limits)
 
     def rows(self, family: str) -> Iterator[StoredRows]:
         """Yield the rows; see ``StoreRows``."""
@@ -115,19 +112,22 @@ class HdfsRows:
                 yield Changes(_FAMILY.family_id, records.ops, records.keys(), records.values())
 
     def _records(self, name: str) -> Iterator[Records]:
-        chunks = self._files.chunks(name)
+        chunks = self._files.content(name)
         with self._files.naming(name):
             for records in read_records(
                 chunks, is_tagged=False, record_bytes=self._limits.row_bytes
             ):
-                checked = _without_checksums(records) if self._has_row_checksums else records
-                yield _whole_words(checked)
+                if self._has_row_checksums:
+                    every = np.ones(len(records.ops), np.bool_)
+                    yield _whole_words(without_checksums(records, every))
+                else:
+                    yield _whole_words(records)
 
 
 def _choose(files: StoreFiles, version: int) -> tuple[str | None, list[str]]:
     """Return the newest snapshot up to ``version``, and the deltas after it."""
     base = 0
-    for name in files.names:
+    for name in files:
         match = _NAME.fullmatch(name)
         # Spark writes no leading zeros: such a name is of something else.
         if match and match[2] == "snapshot" and str(int(match[1])) == match[1]:
@@ -151,27 +151,3 @@ def _whole_words(records: Records) -> Records:
         key_ends=cut(records.key_starts, records.key_ends),
         value_ends=cut(records.value_starts, records.value_ends),
     )
-
-
-def _without_checksums(records: Records) -> Records:
-    """Verify the checksum of each record, and leave it out."""
-    is_delete = records.ops == OP_DELETE
-    starts = np.where(is_delete, records.key_starts, records.value_starts)
-    ends = np.where(is_delete, records.key_ends, records.value_ends)
-    if (ends - starts < _CRC_BYTES).any():
-        raise CorruptError("a record is too short for its row checksum")
-    key_starts = records.key_starts + np.where(is_delete, _CRC_BYTES, 0)
-    value_starts = records.value_starts + np.where(is_delete, 0, _CRC_BYTES)
-    data = memoryview(records.data)
-    bounds = zip(
-        key_starts.tolist(),
-        records.key_ends.tolist(),
-        value_starts.tolist(),
-        records.value_ends.tolist(),
-        strict=True,
-    )
-    actual = [crc32c(data[c:d], crc32c(data[a:b])) for a, b, c, d in bounds]
-    each_byte = np.frombuffer(records.data, np.uint8)[starts[:, None] + np.arange(_CRC_BYTES)]
-    if (each_byte.view("<u4").ravel() != np.array(actual, np.uint32)).any():
-        raise CorruptError("a row differs from its checksum")
-    return replace(records, key_starts=key_starts, value_starts=value_starts)

@@ -39,13 +39,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cairn.reader.stores.base import ReadLimits
-    from cairn.reader.stores.columns import Flags
+    from cairn.reader.stores.columns import Column, Flags
 
     Bytes: TypeAlias = pa.LargeBinaryScalar
 
 _MAX_PARTS = 1 << 20
 _SETTLE_ROWS = 65_536
 _RANGE_BYTES = 256
+_NOTHING = pa.scalar(b"", pa.large_binary())
 _NO_OPS = np.zeros(0, np.uint8)
 
 
@@ -63,8 +64,8 @@ class Changes:
 
     family: int
     ops: NDArray[np.uint8]
-    keys: pa.LargeBinaryArray
-    values: pa.LargeBinaryArray
+    keys: Column
+    values: Column
 
     def where(self, flags: Flags) -> Changes:
         """Return some of the changes."""
@@ -93,7 +94,7 @@ class _Part:
         double = self.divisor * 2
         return _Part(double, self.remainder), _Part(double, self.remainder + self.divisor)
 
-    def has(self, keys: pa.LargeBinaryArray) -> Flags:
+    def has(self, keys: Column) -> Flags:
         if self.divisor == 1:
             return np.ones(len(keys), np.bool_)
         # Python's hash has a secret seed: no file can have keys that are all in one part.
@@ -135,7 +136,7 @@ class _Newest:
             start = position + 1
             if changes.ops[position] == OP_DROP_CF:
                 self._clear()
-            else:
+            elif changes.ops[position] == OP_DELETE_RANGE:
                 self._hide(changes.keys[position], changes.values[position])
         self._append(changes.within(start, len(changes.ops)))
 
@@ -159,7 +160,7 @@ class _Newest:
         self.ops, self.keys, self.values = kept.ops, kept.keys, kept.values
         self._measure()
 
-    def hidden(self, keys: pa.LargeBinaryArray) -> Flags:
+    def hidden(self, keys: Column) -> Flags:
         """Return which keys were deleted with a range, so that the base has them no more."""
         flags = np.full(len(keys), self.hides_base)
         for begin, end in self._ranges:
@@ -194,21 +195,21 @@ class _Newest:
             self.byte_count += len(begin.as_py()) + len(end.as_py()) + _RANGE_BYTES
 
 
-def _inside(keys: pa.LargeBinaryArray, begin: Bytes, end: Bytes) -> Flags:
+def _inside(keys: Column, begin: Bytes, end: Bytes) -> Flags:
     both = pc.and_(pc.greater_equal(keys, begin), pc.less(keys, end))
     flags: Flags = both.to_numpy(zero_copy_only=False)
     return flags
 
 
 def _reduced(
-    ops: NDArray[np.uint8], values: pa.LargeBinaryArray, codes: NDArray[np.int32], key_count: int
-) -> tuple[NDArray[np.uint8], pa.LargeBinaryArray]:
+    ops: NDArray[np.uint8], values: Column, codes: NDArray[np.int32], key_count: int
+) -> tuple[NDArray[np.uint8], Column]:
     """Return op and value of each key, by the key's code, from all its changes."""
     whole = np.flatnonzero(ops != OP_APPEND)
     newest_whole = np.full(key_count, -1, np.int64)
     np.maximum.at(newest_whole, codes[whole], whole)
     if len(whole) == len(ops):
-        return ops[newest_whole], values.take(pa.array(newest_whole))
+        return ops[newest_whole], values.take(newest_whole)
     # Of each key: its newest put or delete, if there is one, and the appends after it.
     used = np.flatnonzero(np.arange(len(ops)) >= newest_whole[codes])
     used = used[np.argsort(codes[used], kind="stable")]
@@ -216,7 +217,7 @@ def _reduced(
     first_ops = ops[used[starts]]
     counts = np.diff(starts, append=len(used))
     first_ops[(first_ops == OP_DELETE) & (counts > 1)] = OP_PUT
-    return first_ops, joined(values.take(pa.array(used)), starts)
+    return first_ops, joined(values.take(used), starts)
 
 
 class LayeredRows:
@@ -367,13 +368,9 @@ def _changed(rows: StoredRows, newest: _Newest, is_used: Flags) -> Iterator[Stor
     if goes_on.any():
         mask, appended = pa.array(goes_on), change[goes_on]
         is_used[appended] = True
-        more = newest.values.take(pa.array(appended))
-        values = pc.binary_join_element_wise(rows.values.filter(mask), more, _nothing())
+        more = newest.values.take(appended)
+        values = pc.binary_join_element_wise(rows.values.filter(mask), more, _NOTHING)
         yield from _batches(rows.keys.filter(mask), values)
-
-
-def _nothing() -> Any:
-    return pa.scalar(b"", pa.large_binary())
 
 
 def _of_part(changes: Changes, part: _Part) -> Changes:
@@ -416,7 +413,7 @@ def _concatenated(batches: list[StoredRows]) -> StoredRows:
     )
 
 
-def _batches(keys: pa.LargeBinaryArray, values: pa.LargeBinaryArray) -> Iterator[StoredRows]:
+def _batches(keys: Column, values: Column) -> Iterator[StoredRows]:
     if len(keys) <= BATCH_ROWS:
         if len(keys):
             yield StoredRows(keys, values)

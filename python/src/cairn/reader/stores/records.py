@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -27,10 +27,9 @@ from cairn.reader.stores.columns import segments
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
-    from cairn.reader.stores.columns import Positions
+    from cairn.reader.stores.columns import Column, Flags, Positions
 
 OP_DELETE_RANGE: Final = 0x20
 """Beside the ops of ``cairn.format.ops``; the key is the first of the range, the value its end."""
@@ -65,11 +64,24 @@ class Records:
     value_starts: Positions
     value_ends: Positions
 
-    def keys(self) -> pa.LargeBinaryArray:
+    def where(self, flags: Flags) -> Records:
+        """Return some of the records."""
+        if flags.all():
+            return self
+        return Records(
+            self.data,
+            self.ops[flags],
+            self.key_starts[flags],
+            self.key_ends[flags],
+            self.value_starts[flags],
+            self.value_ends[flags],
+        )
+
+    def keys(self) -> Column:
         """Return a copy of the keys."""
         return segments(self.data, self.key_starts, self.key_ends)
 
-    def values(self) -> pa.LargeBinaryArray:
+    def values(self) -> Column:
         """Return a copy of the values."""
         return segments(self.data, self.value_starts, self.value_ends)
 
@@ -178,18 +190,19 @@ class _Walk(ABC):
         for wanted in (matching, possible):
             if matching < _RUN_RECORDS:
                 return
-            matches = (self._column(">i4", start, stride, wanted) == key_bytes) & (
-                self._column(">i4", key_end, stride, wanted) == value_bytes
+            matches = (self._lengths(start, stride, wanted) == key_bytes) & (
+                self._lengths(key_end, stride, wanted) == value_bytes
             )
             if self.tag_bytes:
-                matches &= self._column(np.uint8, self.position, stride, wanted) == _TAG_PUT
+                tags = np.ndarray((wanted,), np.uint8, self.data, self.position, (stride,))
+                matches &= tags == _TAG_PUT
             matching = wanted if matches.all() else int(matches.argmin())
         value_ends = self.position + stride * np.arange(1, matching + 1, dtype=np.int64)
         key_ends = value_ends - (value_bytes + _LENGTH_BYTES)
         self._add(np.full(matching, OP_PUT, np.uint8), key_ends, value_ends)
 
-    def _column(self, dtype: Any, offset: int, stride: int, count: int) -> NDArray[Any]:
-        return np.ndarray((count,), dtype, self.data, offset, (stride,))
+    def _lengths(self, offset: int, stride: int, count: int) -> NDArray[np.int32]:
+        return np.ndarray((count,), np.dtype(">i4"), self.data, offset, (stride,))
 
     @abstractmethod
     def _walk(self) -> None:
@@ -248,20 +261,14 @@ class _TaggedWalk(_Walk):
                     self.is_ended = True
                     break
                 op = _TAG_OF.get(tag)
-                if op is None:
-                    raise CorruptError(f"a record has the unknown type {tag:#04x}")
                 (length,) = unpack(data, position + 1)
-                if length < 0:
-                    raise CorruptError(f"a record has a key of {length} bytes")
+                if op is None or length < 0:
+                    raise CorruptError(f"a record has the type {tag}, a key of {length} bytes")
                 key_end = position + 1 + _LENGTH_BYTES + length
                 (length,) = unpack(data, key_end)
-                value_end = key_end + _LENGTH_BYTES + length
-                if op == OP_DELETE:
-                    if length >= 0:
-                        raise CorruptError("a delete has a value")
-                    value_end = key_end + _LENGTH_BYTES
-                if length < 0 and (op != OP_DELETE or length != _NOTHING):
-                    raise CorruptError(f"a record has a value of {length} bytes")
+                if length < _NOTHING or (length == _NOTHING) != (op == OP_DELETE):
+                    raise CorruptError(f"a record has the type {tag}, a value of {length} bytes")
+                value_end = key_end + _LENGTH_BYTES + max(length, 0)
                 if value_end > size:
                     self.is_cut = True
                     break
