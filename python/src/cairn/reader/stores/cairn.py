@@ -37,6 +37,7 @@ from cairn.reader.stores.merging import (
     without_prefix,
 )
 from cairn.reader.stores.tables import Tables
+from cairn.reader.stores.values import ValueForm, plain_values
 from cairn.rocks import keys as layout
 from cairn.rocks.sst.decoding import DELETE, MERGE, PUT, Entries
 from cairn.rocks.version_edits import sorted_runs
@@ -61,6 +62,7 @@ _KIND_OF_OP = np.zeros(256, np.uint8)
 _KIND_OF_OP[[OP_PUT, OP_DELETE, OP_APPEND]] = PUT, DELETE, MERGE
 _SAMPLED_ROWS = 1024
 _NO_DELIMITER = b""
+_ROW_CHECKSUM = "rowChecksum:"
 _KEY_AND_VALUE = ("key", "value")
 
 
@@ -68,7 +70,7 @@ class CairnRows:
     """See the module. Not thread-safe.
 
     Args:
-        versions: of the store.
+        versions: of the store; ``close`` closes its objects.
         version: Spark's number; 0 is empty.
         checkpoint_id: Spark's id of the version; ``None`` in checkpoint format 1.
         limits: of the memory.
@@ -159,9 +161,9 @@ class CairnRows:
         column = self.columns[family]
         while True:
             try:
-                for _, values in self._scan(column, key, key + b"\0"):
+                for keys, values in self._scan(column, key, key + b"\0"):
                     if len(values):
-                        value: bytes = values[0].as_py()
+                        value: bytes = _checked(column, keys, values).values[0].as_py()
                         return value
             except DAMAGES as failure:
                 self._go_around(failure)
@@ -169,8 +171,9 @@ class CairnRows:
                 return None
 
     def close(self) -> None:
-        """Free the memory. Idempotent."""
+        """Free the memory, and close the objects. Idempotent."""
         self._changelogs.clear()
+        self._versions.objects.close()
 
     def __enter__(self) -> Self:
         """Return the rows."""
@@ -260,6 +263,19 @@ class _ObjectFile:
 
     def read(self, offset: int, length: int) -> bytes:
         return self.objects.get_range(self.key, offset, length)
+
+
+def _checked(column: ColumnFamily, keys: pa.Array[Any], values: pa.Array[Any]) -> StoredRows:
+    """Return rows without row checksums, which are verified.
+
+    Raises:
+        CorruptError: a row differs from its checksum.
+    """
+    large_keys, large_values = keys.cast(_LARGE), values.cast(_LARGE)
+    if _ROW_CHECKSUM in column.key_encoder:
+        form = ValueForm(column.multi, has_checksums=True, delimiter=_NO_DELIMITER)
+        large_values = plain_values(large_keys, large_values, form)
+    return StoredRows(large_keys, large_values)
 
 
 def _rocksdb_manifest(objects: ObjectStore, manifest: Manifest) -> bytes:
