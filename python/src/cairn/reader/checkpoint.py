@@ -1,7 +1,7 @@
 """Checkpoint: what a query's checkpoint has, and the way to the rows of its stores.
 
-Layer: reader. The API that ``cairn.open_checkpoint`` opens. Reads only; nothing is cached for longer
-than the object lives, but the metadata of the batches that were looked at.
+Layer: reader. The API that ``cairn.open_checkpoint`` opens. It only reads. It keeps the metadata of
+the batches that were looked at, and no rows.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ columns here are those of the program:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute
@@ -25,7 +25,7 @@ from cairn.reader.rows.stored import RowForm
 from cairn.reader.spark.logs import GROUPS_FORMAT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from cairn.reader.spark.logs import StateConf
     from cairn.reader.spark.operators import Operator, OperatorStore
@@ -64,16 +64,17 @@ class Column:
 
     Attributes:
         name: unique within its family.
-        is_key: whether it is a part of the key.
         path: the column of the decoded key or value, and the field of it, if that is a struct.
+        type: its Arrow type.
+        is_key: whether it is a part of the key.
         is_expiry: whether it is a time at which the row expires; a negative one is none.
         is_hashed: whether Spark's partition of the row depends on it.
     """
 
     name: str
-    is_key: bool
     path: tuple[int, ...]
     type: pa.DataType
+    is_key: bool
     is_expiry: bool = False
     is_hashed: bool = False
 
@@ -120,6 +121,11 @@ class Family:
     place: StorePlace
     list_families: frozenset[str]
 
+    @property
+    def partitions(self) -> int:
+        """The number of partitions that have rows: of a limit the first one alone."""
+        return 1 if self.operator.name == _LIMIT else self.operator.partitions
+
     def decoder(self) -> RowDecoder | None:
         """Return a decoder of its rows; ``None`` without a schema."""
         return None if self.schema is None else RowDecoder(self.schema, self.form)
@@ -143,7 +149,8 @@ def families_of(
     """
     lists = frozenset(name for name in schemas or () if _is_list(operator, name))
     is_tws = (operator.name or "").startswith("transformWithState")
-    for family, schema in (schemas or {DEFAULT_STORE: None}).items():
+    known: Mapping[str, FamilySchema | None] = schemas or {DEFAULT_STORE: None}
+    for family, schema in known.items():
         if is_tws and family == DEFAULT_STORE:
             continue  # Spark creates it and stores nothing in it
         form = RowForm(
@@ -164,9 +171,7 @@ def families_of(
             is_internal=_is_internal(store.name, family),
             schema=schema,
             form=form,
-            columns=_RAW
-            if schema is None
-            else _columns(operator, store.name, family, schema, form),
+            columns=_columns(operator, store.name, schema, form),
             place=place,
             list_families=lists,
         )
@@ -199,16 +204,18 @@ def _is_internal(store: str, family: str) -> bool:
 
 
 def _columns(
-    operator: Operator, store: str, family: str, schema: FamilySchema, form: RowForm
+    operator: Operator, store: str, schema: FamilySchema | None, form: RowForm
 ) -> tuple[Column, ...]:
+    if schema is None:
+        return _RAW
     decoder = RowDecoder(schema, form)
-    hashed = _hashed_key_columns(operator, store, family, schema)
+    hashed = _hashed_key_columns(operator, store, schema)
     columns = [
-        Column(name, True, path, type_, is_expiry, is_hashed=path[0] in hashed)
-        for name, path, type_, is_expiry in _key_columns(family, decoder.key_schema, schema)
+        Column(name, path, type_, is_key=True, is_expiry=is_expiry, is_hashed=path[0] in hashed)
+        for name, path, type_, is_expiry in _key_columns(decoder.key_schema, schema)
     ]
     columns += [
-        Column(name, False, path, type_, is_expiry)
+        Column(name, path, type_, is_key=False, is_expiry=is_expiry)
         for name, path, type_, is_expiry in _value_columns(operator, decoder.value_schema)
     ]
     return _with_unique_names(columns)
@@ -217,9 +224,9 @@ def _columns(
 Named = tuple[str, tuple[int, ...], pa.DataType, bool]
 
 
-def _key_columns(family: str, key: pa.Schema, schema: FamilySchema) -> Iterator[Named]:
-    is_wrapped = family.startswith((*_TIMERS, _TTL)) or schema.user_key is not None
-    for place, field in enumerate(key):
+def _key_columns(key: pa.Schema, schema: FamilySchema) -> Iterator[Named]:
+    is_wrapped = schema.name.startswith((*_TIMERS, _TTL)) or schema.user_key is not None
+    for place, field in enumerate(cast("Iterable[Any]", key)):
         if not is_wrapped:
             yield field.name, (place,), field.type, False
         elif field.name in _EXPIRY:
@@ -234,7 +241,7 @@ def _value_columns(operator: Operator, value: pa.Schema) -> Iterator[Named]:
     names = value.names
     has_ttl = names == ["value", "ttlExpirationMs"]
     is_groups = operator.name in _GROUPS or (operator.name is None and "groupState" in names)
-    for place, field in enumerate(value):
+    for place, field in enumerate(cast("Iterable[Any]", value)):
         if field.name in _PLACEHOLDERS and pa.types.is_null(field.type):
             continue
         is_last = place == len(names) - 1
@@ -251,23 +258,23 @@ def _value_columns(operator: Operator, value: pa.Schema) -> Iterator[Named]:
 
 
 def _flat(place: int, field: pa.Field[Any]) -> Iterator[Named]:
-    if not pa.types.is_struct(field.type):
-        yield field.name, (place,), field.type, False
+    kind: Any = field.type
+    if not pa.types.is_struct(kind):
+        yield field.name, (place,), kind, False
         return
-    for number in range(field.type.num_fields):
-        part = field.type.field(number)
+    for number in range(kind.num_fields):
+        part: Any = kind.field(number)
         yield part.name, (place, number), part.type, False
 
 
-def _hashed_key_columns(
-    operator: Operator, store: str, family: str, schema: FamilySchema
-) -> frozenset[int]:
+def _hashed_key_columns(operator: Operator, store: str, schema: FamilySchema) -> frozenset[int]:
     """Return the places of the key's columns on which Spark's partition of a row depends.
 
     Empty: it does not depend on them, or not in a way that is known here.
     """
     count = len(schema.key["fields"])
     every = frozenset(range(count))
+    family = schema.name
     name = store if family == DEFAULT_STORE else family
     if operator.name in (_LIMIT, None) or family.startswith(_TTL):
         return frozenset()

@@ -6,9 +6,7 @@ the next one is decoded, so that memory does not grow with the state.
 
 from __future__ import annotations
 
-import os
-import queue
-import threading
+import importlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,26 +16,24 @@ import pyarrow.compute
 
 from cairn.errors import ConfigError, PackageMissingError
 from cairn.reader.families import PARTITION
+from cairn.reader.parallel import in_threads
 from cairn.reader.rows.decoder import is_placeholder
 from cairn.reader.rows.partition_hash import partition_of
+from cairn.reader.rows.stored import StoredRows
 from cairn.reader.spark.logs import STRICT_DISTRIBUTION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cairn.reader.checkpoint import BatchView
     from cairn.reader.families import Column, Family
     from cairn.reader.rows.decoder import RowDecoder
-    from cairn.reader.rows.stored import StoredRows
     from cairn.reader.stores.base import ReadLimits, StoreRows
 
 # Arrow's type hints cover neither plain numbers as operands nor the results.
 pc: Any = pyarrow.compute
 
 BATCH_ROWS = 65_536
-_THREADS_MAX = 4
-_WAITING_BATCHES = 2
-"""Decoded batches per thread that wait for the caller."""
 _HAD_NO_NAME = frozenset({None, "dedupe"})
 
 
@@ -54,7 +50,7 @@ class State:
     def __init__(self, view: BatchView, family: Family, limits: ReadLimits) -> None:
         self.batch = view.batch
         self.name = family.name
-        self.partitions = family.operator.partitions
+        self.partitions = family.partitions
         self._strict = view.conf.flag(STRICT_DISTRIBUTION)
         self._limits = limits
         self._family = self._as_stored(family)
@@ -70,7 +66,7 @@ class State:
             return family
         if len(schema.value["fields"]) < 2:  # noqa: PLR2004 - one is what it stores
             return family
-        for partition in range(family.operator.partitions):
+        for partition in range(family.partitions):
             with self._open(family, partition) as store:
                 for rows in store.rows(family.family):
                     if is_placeholder(rows.values, schema, family.form):
@@ -114,7 +110,7 @@ class State:
                 for start in range(0, whole.num_rows, batch_rows):
                     yield whole.slice(start, batch_rows)
 
-        return pa.RecordBatchReader.from_batches(schema, _in_threads(batches, numbers))
+        return pa.RecordBatchReader.from_batches(schema, in_threads(batches, numbers))
 
     def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows as an Arrow table, in memory."""
@@ -139,15 +135,17 @@ class State:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the rows as a capsule of Arrow's C stream interface."""
-        return self.reader().__arrow_c_stream__(requested_schema)  # type: ignore[arg-type]
+        reader: Any = self.reader()
+        return reader.__arrow_c_stream__(requested_schema)
 
     # -- one key ---------------------------------------------------------------------------------
 
     def get(self, key: Mapping[str, Any]) -> pa.Table:
         """Return the rows of a key: one, none, or those of a list; with ``schema``.
 
-        If Spark's hash says in which partition the key is, only that one is read. A key with some
-        of the key's columns has all rows that have these values; its partitions are then read whole.
+        If Spark's hash says in which partition the key is, only that one is read. Of a key with
+        some of the key's columns these are all rows with the values; partitions are then read
+        whole.
 
         Args:
             key: values by the names of key columns.
@@ -170,9 +168,7 @@ class State:
             return self._rows_of_key(values, partitions)
         return self._rows_with(values, partitions)
 
-    def _rows_of_key(
-        self, values: Mapping[str, pa.Scalar[Any]], partitions: Sequence[int]
-    ) -> pa.Table:
+    def _rows_of_key(self, values: Mapping[str, Any], partitions: Sequence[int]) -> pa.Table:
         family, found = self._family, []
         decoder = self._decoder()
         key = decoder.encode_key(_key_of(family.columns, values, decoder.key_schema))
@@ -184,9 +180,7 @@ class State:
                 found.append(self._batch(decoder, row, family.columns, partition))
         return pa.Table.from_batches(found, self.schema)
 
-    def _rows_with(
-        self, values: Mapping[str, pa.Scalar[Any]], partitions: Sequence[int]
-    ) -> pa.Table:
+    def _rows_with(self, values: Mapping[str, Any], partitions: Sequence[int]) -> pa.Table:
         found = []
         for batch in self.reader(partitions=partitions):
             is_wanted: Any = pa.array(np.ones(batch.num_rows, np.bool_))
@@ -197,7 +191,7 @@ class State:
             found.append(batch.filter(is_wanted))
         return pa.Table.from_batches(found, self.schema)
 
-    def _partitions_of(self, values: Mapping[str, pa.Scalar[Any]]) -> Sequence[int]:
+    def _partitions_of(self, values: Mapping[str, Any]) -> Sequence[int]:
         """Return the partitions that may have a key."""
         hashed = [column for column in self._family.columns if column.is_hashed]
         if not self._strict or not hashed or any(column.name not in values for column in hashed):
@@ -255,10 +249,8 @@ class State:
 
 
 def _stored(key: bytes, value: bytes) -> StoredRows:
-    from cairn.reader.rows.stored import StoredRows as Rows  # noqa: PLC0415
-
     large = pa.large_binary()
-    return Rows(pa.array([key], large), pa.array([value], large))
+    return StoredRows(pa.array([key], large), pa.array([value], large))
 
 
 def _schema_of(columns: Sequence[Column], order: Sequence[str] | None = None) -> pa.Schema:
@@ -275,24 +267,21 @@ def _with_partition(
     return pa.RecordBatch.from_arrays([*arrays, numbers], schema=_schema_of(columns))
 
 
-def _scalar(value: object, column: Column) -> pa.Scalar[Any]:
+def _scalar(value: object, column: Column) -> Any:  # noqa: ANN401 - the stubs have a type per kind
+    make: Any = pa.scalar
     try:
         try:
-            return pa.scalar(value, column.type)
+            return make(value, column.type)
         except (pa.ArrowTypeError, pa.ArrowInvalid):
-            # A text of a timestamp, a decimal, and their like.
-            plain: Any = pa.scalar(value)
-            result: pa.Scalar[Any] = plain.cast(column.type)
-            return result
+            # The text of a timestamp, a decimal, and their like.
+            return make(value).cast(column.type)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as problem:
         raise ConfigError(
             f"the value of the key's column {column.name!r} is not of type {column.type}"
         ) from problem
 
 
-def _key_of(
-    columns: Sequence[Column], values: Mapping[str, pa.Scalar[Any]], schema: pa.Schema
-) -> list[Any]:
+def _key_of(columns: Sequence[Column], values: Mapping[str, Any], schema: pa.Schema) -> list[Any]:
     """Return the values of the stored key's columns: Spark has some in structs, and expiry times.
 
     Args:
@@ -319,78 +308,9 @@ def _key_of(
 
 
 def _require(package: str) -> Any:  # noqa: ANN401 - any module
-    import importlib  # noqa: PLC0415
-
     try:
         return importlib.import_module(package)
     except ImportError as problem:
         raise PackageMissingError(
             f"the package {package} is not installed", next_step=f"pip install {package}"
         ) from problem
-
-
-class _StoppedError(Exception):
-    """Nobody reads the stream any more."""
-
-
-_END = object()
-
-
-def _in_threads(
-    read: Callable[[int], Iterator[pa.RecordBatch]], partitions: Sequence[int]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of partitions that threads read; an error of one ends all."""
-    count = min(_THREADS_MAX, os.cpu_count() or 1, len(partitions))
-    if count <= 1:
-        for partition in partitions:
-            yield from read(partition)
-        return
-    todo = iter(partitions)
-    lock = threading.Lock()
-    ready: queue.Queue[Any] = queue.Queue(count * _WAITING_BATCHES)
-    stopped = threading.Event()
-
-    def put(item: object) -> None:
-        while not stopped.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-            return
-        raise _StoppedError
-
-    def work() -> None:
-        try:
-            while True:
-                with lock:
-                    partition = next(todo, None)
-                if partition is None:
-                    break
-                for batch in read(partition):
-                    put(batch)
-            put(_END)
-        except _StoppedError:
-            pass
-        except BaseException as problem:  # noqa: BLE001 - the reader gets it
-            try:
-                put(problem)
-            except _StoppedError:
-                pass
-
-    threads = [threading.Thread(target=work, name="cairn-read", daemon=True) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    try:
-        left = count
-        while left:
-            item = ready.get()
-            if item is _END:
-                left -= 1
-            elif isinstance(item, BaseException):
-                raise item
-            else:
-                yield item
-    finally:
-        stopped.set()
-        for thread in threads:
-            thread.join()
