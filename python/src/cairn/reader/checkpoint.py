@@ -380,19 +380,6 @@ def _choose(
     return visible if len(found) > 1 and visible else found
 
 
-def open_checkpoint(
-    location: str, *, storage_options: Mapping[str, str] | None = None
-) -> Checkpoint:
-    """Open the checkpoint of a query, to read its state; no request is sent yet.
-
-    Args:
-        location: the query's ``checkpointLocation``: a folder, or ``s3://bucket/path`` (``s3a``).
-        storage_options: of S3, all optional: ``endpoint_url``, ``region``, ``access_key``,
-            ``secret_key``, ``session_token``, ``path_style``, and the others of
-            ``docs/reader.md``. Absent ones come from the standard AWS chain.
-
-    Raises:
-        SchemeError: the location is on another storage.
-        ConfigError: an option, or the location, is malformed.
-    """
-    return Checkpoint(location, open_store(location, storage_options or {}), ReadLimits())
+def open_at(location: str, storage_options: Mapping[str, str]) -> Checkpoint:
+    """Return the checkpoint at a location; see ``cairn.open_checkpoint``."""
+    return Checkpoint(location, open_store(location, storage_options), ReadLimits())

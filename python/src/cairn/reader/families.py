@@ -221,7 +221,8 @@ def _columns(
     return _with_unique_names(columns)
 
 
-Named = tuple[str, tuple[int, ...], pa.DataType, bool]
+Named = tuple[str, tuple[int, ...], Any, bool]
+"""Name, path, type, and whether it is a time of expiry."""
 
 
 def _key_columns(key: pa.Schema, schema: FamilySchema) -> Iterator[Named]:
