@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spark_rows import ORDERED, SIMPLE, Table, tables
+from harness.spark_rows import ORDERED, SIMPLE, Table, tables
 
 from cairn.errors import CorruptError, DataError
 from cairn.reader.rows.decoder import RowDecoder

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 from hypothesis import given, settings
-from spark_rows import TYPES, Json, Table, Value, java_bytes, tables, unscaled
+from harness.spark_rows import TYPES, Json, Table, Value, java_bytes, tables, unscaled
 
 from cairn.reader.rows.partition_hash import partition_of, spark_hash
 

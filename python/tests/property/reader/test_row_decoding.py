@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spark_rows import ORDERED, SIMPLE, TYPES, Table, Value, tables, unsafe_row
+from harness.spark_rows import ORDERED, SIMPLE, TYPES, Table, Value, tables, unsafe_row
 
 from cairn.reader.rows.decoder import RowDecoder
 from cairn.reader.rows.stored import RowForm, StoredRows

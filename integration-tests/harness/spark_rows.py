@@ -170,7 +170,7 @@ def _integers(bits: int) -> Values:
 
 _FLOATS = st.floats(width=32, allow_nan=False)
 _DOUBLES = st.floats(allow_nan=False)
-_DAY_NANOS = 86_400 * 10**9
+_DAY_MICROS = 86_400 * 10**6
 _INTERVALS = st.tuples(
     _integers(32), _integers(32), st.integers(-(2**52), 2**52).map(lambda micros: micros * 1000)
 )
@@ -204,7 +204,7 @@ SIMPLE = [
     _typed("date", pa.date32(), _integers(32)),
     _typed("timestamp", pa.timestamp("us", "UTC"), _integers(64)),
     _typed("timestamp_ntz", pa.timestamp("us"), _integers(64)),
-    _typed("time(6)", pa.time64("ns"), st.integers(0, _DAY_NANOS - 1)),
+    _typed("time(6)", pa.time64("ns"), st.integers(0, _DAY_MICROS - 1).map(lambda micros: micros * 1000)),
     _typed("interval day to second", pa.duration("us"), _integers(64)),
     _typed("interval year to month", pa.int32(), _integers(32)),
     _typed("decimal(7,2)", pa.decimal128(7, 2), _decimals(7, 2)),
@@ -222,6 +222,8 @@ SIMPLE = [
 ]
 """The types without types in them."""
 
+(LONG,) = (of for of in SIMPLE if of.json == "long")
+
 
 def _array(of: Typed) -> Typed:
     json = {"type": "array", "elementType": of.json, "containsNull": True}
@@ -235,8 +237,10 @@ def _map(key: Typed, value: Typed) -> Typed:
         "valueType": value.json,
         "valueContainsNull": True,
     }
+    keys = key.values.filter(lambda each: each is not None)
+    # Spark has no two keys that are equal, as 0.0 and -0.0 are.
     entries = st.lists(
-        st.tuples(key.values.filter(lambda each: each is not None), value.values), max_size=3
+        st.tuples(keys, value.values), max_size=3, unique_by=lambda pair: str(pair[0]).strip("-")
     )
     return _typed(json, pa.map_(key.arrow, value.arrow), entries)
 
