@@ -20,7 +20,7 @@ from cairn.reader.rows.partition_hash import spark_hash
 from cairn.reader.rows.stored import RowForm, StoredRows
 from cairn.reader.spark.schema_files import FamilySchema, KeyEncoder
 from harness.spark import driver_jvm
-from harness.spark_rows import LONG, ORDERED, SIMPLE, TYPES, Table, Typed, tables, unsafe_row
+from harness.spark_rows import LONG, ORDERED, SIMPLE, TYPES, Table, Typed, nested, tables
 
 pytestmark = pytest.mark.usefixtures("all_types")
 
@@ -35,7 +35,7 @@ BARE = RowForm("unsaferow", is_bare=True, is_list=False)
 VERSIONED = RowForm("unsaferow", is_bare=False, is_list=False)
 AVRO = RowForm("avro", is_bare=False, is_list=False)
 KEY_ID, VALUE_ID = 3, 5
-(BOOLEAN,) = (of for of in SIMPLE if of.json == "boolean")
+BOOLEAN, STRING = (of for of in SIMPLE if of.json in ("boolean", "string"))
 
 
 @pytest.fixture(scope="module")
@@ -174,12 +174,17 @@ def test_keys_of_each_layout(drawn: tuple[Table, KeyEncoder]) -> None:
     check(RowDecoder(schema, VERSIONED), key, key, keys, values)
 
 
-# Spark writes no others in Avro; bytes and shorts it can write, but not read.
+# Spark writes no others in Avro; bytes and shorts it could write, but not read.
 NOT_IN_AVRO = ("byte", "short", "interval", "variant", "time(6)")
-IN_AVRO = [of for of in SIMPLE if of.json not in NOT_IN_AVRO]
+IN_AVRO = [of for of in SIMPLE if of.json not in NOT_IN_AVRO and not of.json.startswith("interval")]
 
 
-@given(keys_of(st.sampled_from(IN_AVRO), [of for of in ORDERED if of in IN_AVRO] + [BOOLEAN]))
+ORDERED_IN_AVRO = [BOOLEAN, *(of for of in IN_AVRO if of in ORDERED)]
+# Spark fails to write an array or a map with a null, unless it is of structs, arrays or maps.
+TYPES_IN_AVRO = nested(IN_AVRO, [STRING], has_null_elements=False)
+
+
+@given(keys_of(TYPES_IN_AVRO, ORDERED_IN_AVRO))
 @FEWER
 def test_rows_in_avro(drawn: tuple[Table, KeyEncoder]) -> None:
     """The state of transformWithState may be in Avro."""
