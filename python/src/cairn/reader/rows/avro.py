@@ -250,6 +250,10 @@ def _value(value: Any, written: Type, wanted: Type) -> Any:  # noqa: ANN401 - as
     if value is None:
         return None
     match written, wanted:
+        case Fixed(), _ if written.stored.kind == "i":
+            limits = np.iinfo(written.stored)
+            if not limits.min <= value <= limits.max:
+                raise CorruptError(f"a number in Avro is no {written.arrow}")
         case Decimal(), _:
             unscaled = decimal.Decimal(int.from_bytes(value, "big", signed=True))
             return unscaled.scaleb(-written.scale, _PRECISE)
