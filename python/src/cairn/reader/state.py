@@ -170,7 +170,8 @@ class State:
 
     def _rows_of_key(self, values: Mapping[str, Any], partitions: Sequence[int]) -> pa.Table:
         family, found = self._family, []
-        decoder = self._decoder()
+        decoder = family.decoder()
+        assert decoder is not None  # noqa: S101 - the caller has looked for a schema
         key = decoder.encode_key(_key_of(family.columns, values, decoder.key_schema))
         for partition in partitions:
             with self._open(family, partition) as store:
@@ -199,6 +200,26 @@ class State:
         columns = [pa.array([values[column.name].as_py()], column.type) for column in hashed]
         return [int(partition_of(columns, self.partitions)[0])]
 
+    # -- for comparisons -------------------------------------------------------------------------
+
+    @property
+    def stored_as(self) -> tuple[object, ...]:
+        """What two states have in common if equal rows of theirs have equal bytes."""
+        family = self._family
+        provider = family.place.provider
+        return provider, self.partitions, family.family, family.form
+
+    def stored_rows(self, partition: int) -> Iterator[StoredRows]:
+        """Yield the stored keys and values of a partition."""
+        family = self._family
+        with self._open(family, partition) as store:
+            if family.family in store.families:
+                yield from store.rows(family.family)
+
+    def decode(self, rows: StoredRows, partition: int) -> pa.RecordBatch:
+        """Return stored rows of a partition as ``schema`` has them."""
+        return self._batch(self._family.decoder(), rows, self._family.columns, partition)
+
     # -- the way of the rows ---------------------------------------------------------------------
 
     def _chosen(self, names: Sequence[str] | None) -> tuple[Column, ...]:
@@ -223,26 +244,21 @@ class State:
     def _open(self, family: Family, partition: int) -> StoreRows:
         return family.place.open(partition, family.list_families, self._limits)
 
-    def _decoder(self) -> RowDecoder:
-        decoder = self._family.decoder()
-        assert decoder is not None  # noqa: S101 - the caller has looked for a schema
-        return decoder
-
     def _decoded(self, partition: int, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-        family = self._family
-        decoder = family.decoder()
-        with self._open(family, partition) as store:
-            if family.family not in store.families:
-                return  # the partition has no row of it yet
-            for rows in store.rows(family.family):
-                if decoder is None:
-                    yield _with_partition([rows.keys, rows.values], columns, partition)
-                else:
-                    yield self._batch(decoder, rows, columns, partition)
+        decoder = self._family.decoder()
+        for rows in self.stored_rows(partition):
+            yield self._batch(decoder, rows, columns, partition)
 
     def _batch(
-        self, decoder: RowDecoder, rows: StoredRows, columns: Sequence[Column], partition: int
+        self,
+        decoder: RowDecoder | None,
+        rows: StoredRows,
+        columns: Sequence[Column],
+        partition: int,
     ) -> pa.RecordBatch:
+        if decoder is None:
+            arrays = [rows.keys if column.is_key else rows.values for column in columns]
+            return _with_partition(arrays, columns, partition, len(rows.keys))
         keys, values, numbers = decoder.decode(rows)
         arrays = [column.of(keys if column.is_key else values) for column in columns]
         return _with_partition(arrays, columns, partition, len(numbers))
@@ -260,10 +276,9 @@ def _schema_of(columns: Sequence[Column], order: Sequence[str] | None = None) ->
 
 
 def _with_partition(
-    arrays: Sequence[Any], columns: Sequence[Column], partition: int, count: int | None = None
+    arrays: Sequence[Any], columns: Sequence[Column], partition: int, count: int
 ) -> pa.RecordBatch:
-    rows = len(arrays[0]) if count is None else count
-    numbers = pa.array(np.full(rows, partition, np.int32))
+    numbers = pa.array(np.full(count, partition, np.int32))
     return pa.RecordBatch.from_arrays([*arrays, numbers], schema=_schema_of(columns))
 
 
