@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 CHANGE = "change"
 ADDED, REMOVED, CHANGED_FROM, CHANGED_TO = "added", "removed", "changed_from", "changed_to"
-_HASH = np.dtype([("high", ">u8"), ("low", ">u8")])
+# numpy gives results in the byte order of the machine; the bytes of a hash must stay as they are.
+_HASH = np.dtype([("high", np.uint64), ("low", np.uint64)])
 
 
 class Diff:
