@@ -255,7 +255,18 @@ class Checkpoint:
         """
         number = self._newest() if batch is None else batch
         if number not in self._views:
-            self._views[number] = BatchView(self._objects, number)
+            try:
+                self._views[number] = BatchView(self._objects, number)
+            except MissingError as failure:
+                committed = self.batches
+                if number in committed:
+                    raise
+                shown = f"{committed[0]} to {committed[-1]}" if committed else "none"
+                raise MissingError(
+                    f"batch {number} is not committed; committed are: {shown}",
+                    object_name=failure.object_name,
+                    next_step="choose one of these; `cairn ls` lists them",
+                ) from failure
         return self._views[number]
 
     def _newest(self) -> int:
@@ -480,4 +491,6 @@ def _choose(
 
 def open_at(location: str, storage_options: Mapping[str, str]) -> Checkpoint:
     """Return the checkpoint at a location; see ``cairn.open_checkpoint``."""
-    return Checkpoint(location, open_store(location, storage_options), ReadLimits())
+    objects = open_store(location, storage_options)
+    objects.cleans = False
+    return Checkpoint(location, objects, ReadLimits())

@@ -85,7 +85,7 @@ class State:
         partitions: Iterable[int] | None = None,
         batch_rows: int = BATCH_ROWS,
     ) -> pa.RecordBatchReader:
-        """Return the rows as a stream of record batches; their order is not defined.
+        """Return the rows as a stream of record batches, by partition.
 
         The stream can be read once. Close it, if it is not read to its end.
 
