@@ -6,13 +6,16 @@ the batches that were looked at, and no rows.
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
+from cairn.clock import SYSTEM_CLOCK
 from cairn.errors import ConfigError, MissingError
+from cairn.reader.changes import Diff
 from cairn.reader.families import Family, families_of
 from cairn.reader.spark.logs import ROW_CHECKSUM, list_batches, read_commit, read_conf
 from cairn.reader.spark.operators import read_operators
@@ -23,7 +26,7 @@ from cairn.reader.stores.opening import StorePlace
 from cairn.storage.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from cairn.format.spark_log import CommitEntry
     from cairn.reader.spark.logs import Provider, StateConf
@@ -119,6 +122,21 @@ class StoreInfo:
     is_list: bool
     is_internal: bool
     columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """A batch that changed the rows of a key.
+
+    Attributes:
+        batch: the batch.
+        before: the rows that the key had before; ``None`` if that is not known.
+        after: those that it has since; without a row if it is gone.
+    """
+
+    batch: int
+    before: pa.Table | None
+    after: pa.Table
 
 
 class BatchView:
@@ -237,7 +255,18 @@ class Checkpoint:
         """
         number = self._newest() if batch is None else batch
         if number not in self._views:
-            self._views[number] = BatchView(self._objects, number)
+            try:
+                self._views[number] = BatchView(self._objects, number)
+            except MissingError as failure:
+                committed = self.batches
+                if number in committed:
+                    raise
+                shown = f"{committed[0]} to {committed[-1]}" if committed else "none"
+                raise MissingError(
+                    f"batch {number} is not committed; committed are: {shown}",
+                    object_name=failure.object_name,
+                    next_step="choose one of these; `cairn ls` lists them",
+                ) from failure
         return self._views[number]
 
     def _newest(self) -> int:
@@ -350,6 +379,86 @@ class Checkpoint:
             next_step="choose one of these",
         )
 
+    def diff(
+        self,
+        before: int,
+        after: int,
+        *,
+        operator: int = 0,
+        store: str | None = None,
+        family: str | None = None,
+    ) -> Diff:
+        """Return how the state of one batch differs from that of another.
+
+        Args:
+            before: a committed batch.
+            after: another one, later or earlier.
+            operator: see ``state``, as for the others.
+            store: see ``state``.
+            family: see ``state``.
+
+        Raises:
+            MissingError, ConfigError: as for ``state``.
+        """
+        states = [
+            self.state(operator=operator, store=store, family=family, batch=batch)
+            for batch in (before, after)
+        ]
+        return Diff(*states)
+
+    def history(
+        self,
+        key: Mapping[str, Any],
+        *,
+        operator: int = 0,
+        store: str | None = None,
+        family: str | None = None,
+        batches: tuple[int, int] | None = None,
+    ) -> Iterator[KeyChange]:
+        """Yield the batches that changed the rows of a key, ascending.
+
+        The first one that is read counts as a change if it has the key: what was before is not
+        known. Batches whose state is gone are passed over.
+
+        Args:
+            key: see ``State.get``.
+            operator: see ``state``, as for the others.
+            store: see ``state``.
+            family: see ``state``.
+            batches: the first and the last; ``None``: all whose state is there.
+        """
+        first, last = batches or (0, sys.maxsize)
+        before: pa.Table | None = None
+        for batch in self.batches:
+            if not first <= batch <= last:
+                continue
+            try:
+                state = self.state(operator=operator, store=store, family=family, batch=batch)
+                rows = state.get(key)
+            except MissingError:
+                if before is not None:
+                    raise
+                continue
+            if rows.num_rows if before is None else not rows.equals(before):
+                yield KeyChange(batch, before, rows)
+            before = rows
+
+    def follow(self, *, after: int | None = None, poll_s: float = 1.0) -> Iterator[BatchInfo]:
+        """Yield each batch as the running query commits it; never ends by itself.
+
+        Args:
+            after: begin behind this batch; ``None``: behind the newest of now.
+            poll_s: how often the log of commits is listed.
+        """
+        seen = max(self.batches, default=-1) if after is None else after
+        while True:
+            for batch in self.batches:
+                if batch > seen:
+                    yield self._describe(self.view(batch))
+                    self._views.pop(batch, None)
+                    seen = batch
+            SYSTEM_CLOCK.sleep(poll_s)
+
     def close(self) -> None:
         """Close the connections. Idempotent."""
         self._objects.close()
@@ -382,4 +491,6 @@ def _choose(
 
 def open_at(location: str, storage_options: Mapping[str, str]) -> Checkpoint:
     """Return the checkpoint at a location; see ``cairn.open_checkpoint``."""
-    return Checkpoint(location, open_store(location, storage_options), ReadLimits())
+    objects = open_store(location, storage_options)
+    objects.cleans = False
+    return Checkpoint(location, objects, ReadLimits())

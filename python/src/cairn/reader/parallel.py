@@ -1,4 +1,4 @@
-"""in_threads: the batches of several partitions, read by threads.
+"""Partitions in threads: their batches are read, and their stores are opened ahead.
 
 Layer: reader.
 """
@@ -9,6 +9,7 @@ import contextlib
 import os
 import queue
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,18 +17,21 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from cairn.reader.stores.base import StoreRows
+
+_OPENING_THREADS = 8
 _THREADS_MAX = 4
 _WAITING_BATCHES = 2
-"""Batches per thread that wait for the caller."""
+"""Batches of a partition that wait for the caller."""
 _LOOK_EVERY_S = 0.1
 
 
 def in_threads(
     read: Callable[[int], Iterator[pa.RecordBatch]], partitions: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of partitions; an error of one of them ends all.
+    """Yield the batches of partitions, one partition after the other.
 
-    The threads end with the iterator.
+    An error of one ends all. The threads end with the iterator.
 
     Args:
         read: yields the batches of a partition.
@@ -41,15 +45,48 @@ def in_threads(
         yield from read(partition)
 
 
+class OpenedAhead:
+    """The stores of partitions, opened by threads before they are needed.
+
+    A store of Cairn's is protected from retention from then on: that of the last partition may be
+    read hours after that of the first. Thread-safe.
+
+    Args:
+        open_store: opens the store of a partition.
+        partitions: their numbers.
+    """
+
+    def __init__(self, open_store: Callable[[int], StoreRows], partitions: Sequence[int]) -> None:
+        self._pool = ThreadPoolExecutor(_OPENING_THREADS, "cairn-open")
+        self._futures = {one: self._pool.submit(open_store, one) for one in partitions}
+
+    def take(self, partition: int) -> StoreRows:
+        """Return the store of a partition, once; the caller closes it."""
+        return self._futures.pop(partition).result()
+
+    def close(self) -> None:
+        """Close the stores that nobody has taken."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for future in self._futures.values():
+            if not future.cancelled() and future.exception() is None:
+                future.result().close()
+
+
 class _StoppedError(Exception):
     """The caller wants no more batches."""
 
 
 class _Ended:
-    """What a thread puts last into the queue."""
+    """What comes after the last batch of a partition."""
 
 
 class _Readers:
+    """Threads that each read one partition after the other, in ascending order of all.
+
+    INVARIANT: the partition whose batches the caller waits for is being read: it is the first one
+    that is not complete.
+    """
+
     def __init__(
         self,
         read: Callable[[int], Iterator[pa.RecordBatch]],
@@ -57,9 +94,11 @@ class _Readers:
         count: int,
     ) -> None:
         self._read = read
-        self._partitions = iter(partitions)
+        self._ready: dict[int, queue.Queue[Any]] = {
+            place: queue.Queue(_WAITING_BATCHES) for place in range(len(partitions))
+        }
+        self._todo = iter(enumerate(partitions))
         self._lock = threading.Lock()
-        self._ready: queue.Queue[Any] = queue.Queue(count * _WAITING_BATCHES)
         self._is_stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._work, name="cairn-read", daemon=True)
@@ -70,14 +109,11 @@ class _Readers:
         for thread in self._threads:
             thread.start()
         try:
-            left = len(self._threads)
-            while left:
-                item = self._ready.get()
-                if isinstance(item, BaseException):
-                    raise item
-                if isinstance(item, _Ended):
-                    left -= 1
-                else:
+            for place in range(len(self._ready)):
+                ready = self._ready[place]
+                while not isinstance(item := ready.get(), _Ended):
+                    if isinstance(item, BaseException):
+                        raise item
                     yield item
         finally:
             self._is_stopped.set()
@@ -86,23 +122,27 @@ class _Readers:
 
     def _work(self) -> None:
         with contextlib.suppress(_StoppedError):
-            try:
-                while (partition := self._next()) is not None:
-                    for batch in self._read(partition):
-                        self._put(batch)
-                self._put(_Ended())
-            except _StoppedError:
-                raise
-            except BaseException as problem:  # noqa: BLE001 - the caller gets it
-                self._put(problem)
+            while (found := self._next()) is not None:
+                self._read_one(*found)
 
-    def _next(self) -> int | None:
+    def _next(self) -> tuple[int, int] | None:
         with self._lock:
-            return next(self._partitions, None)
+            return next(self._todo, None)
 
-    def _put(self, item: object) -> None:
+    def _read_one(self, place: int, partition: int) -> None:
+        ready = self._ready[place]
+        try:
+            for batch in self._read(partition):
+                self._put(ready, batch)
+        except _StoppedError:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - the caller gets it
+            self._put(ready, problem)
+        self._put(ready, _Ended())
+
+    def _put(self, ready: queue.Queue[Any], item: object) -> None:
         while not self._is_stopped.is_set():
             with contextlib.suppress(queue.Full):
-                self._ready.put(item, timeout=_LOOK_EVERY_S)
+                ready.put(item, timeout=_LOOK_EVERY_S)
                 return
         raise _StoppedError

@@ -16,14 +16,14 @@ import pyarrow.compute
 
 from cairn.errors import ConfigError, PackageMissingError
 from cairn.reader.families import PARTITION
-from cairn.reader.parallel import in_threads
+from cairn.reader.parallel import OpenedAhead, in_threads
 from cairn.reader.rows.decoder import is_placeholder
 from cairn.reader.rows.partition_hash import partition_of
 from cairn.reader.rows.stored import StoredRows
 from cairn.reader.spark.logs import STRICT_DISTRIBUTION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from cairn.reader.checkpoint import BatchView
     from cairn.reader.families import Column, Family
@@ -85,7 +85,7 @@ class State:
         partitions: Iterable[int] | None = None,
         batch_rows: int = BATCH_ROWS,
     ) -> pa.RecordBatchReader:
-        """Return the rows as a stream of record batches; their order is not defined.
+        """Return the rows as a stream of record batches, by partition.
 
         The stream can be read once. Close it, if it is not read to its end.
 
@@ -104,13 +104,29 @@ class State:
             raise ConfigError("batch_rows must be 1 or more")
         schema = _schema_of(chosen, None if columns is None else columns)
 
-        def batches(partition: int) -> Iterator[pa.RecordBatch]:
-            for batch in self._decoded(partition, chosen):
-                whole = batch.select(schema.names)
+        def batches(rows: Iterator[StoredRows], partition: int) -> Iterator[pa.RecordBatch]:
+            decoder = self._family.decoder()
+            for stored in rows:
+                whole = self._batch(decoder, stored, chosen, partition).select(schema.names)
                 for start in range(0, whole.num_rows, batch_rows):
                     yield whole.slice(start, batch_rows)
 
-        return pa.RecordBatchReader.from_batches(schema, in_threads(batches, numbers))
+        return pa.RecordBatchReader.from_batches(schema, self._in_threads(batches, numbers))
+
+    def _in_threads(
+        self,
+        batches: Callable[[Iterator[StoredRows], int], Iterator[pa.RecordBatch]],
+        partitions: Sequence[int],
+    ) -> Iterator[pa.RecordBatch]:
+        family = self._family
+        ahead = OpenedAhead(lambda partition: self._open(family, partition), partitions)
+        try:
+            yield from in_threads(
+                lambda partition: batches(_rows_of(ahead.take(partition), family), partition),
+                partitions,
+            )
+        finally:
+            ahead.close()
 
     def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows as an Arrow table, in memory."""
@@ -170,7 +186,8 @@ class State:
 
     def _rows_of_key(self, values: Mapping[str, Any], partitions: Sequence[int]) -> pa.Table:
         family, found = self._family, []
-        decoder = self._decoder()
+        decoder = family.decoder()
+        assert decoder is not None  # noqa: S101 - the caller has looked for a schema
         key = decoder.encode_key(_key_of(family.columns, values, decoder.key_schema))
         for partition in partitions:
             with self._open(family, partition) as store:
@@ -199,6 +216,23 @@ class State:
         columns = [pa.array([values[column.name].as_py()], column.type) for column in hashed]
         return [int(partition_of(columns, self.partitions)[0])]
 
+    # -- for comparisons -------------------------------------------------------------------------
+
+    @property
+    def stored_as(self) -> tuple[object, ...]:
+        """What two states have in common if equal rows of theirs have equal bytes."""
+        family = self._family
+        provider = family.place.provider
+        return provider, self.partitions, family.family, family.form
+
+    def stored_rows(self, partition: int) -> Iterator[StoredRows]:
+        """Yield the stored keys and values of a partition."""
+        return _rows_of(self._open(self._family, partition), self._family)
+
+    def decode(self, rows: StoredRows, partition: int) -> pa.RecordBatch:
+        """Return stored rows of a partition as ``schema`` has them."""
+        return self._batch(self._family.decoder(), rows, self._family.columns, partition)
+
     # -- the way of the rows ---------------------------------------------------------------------
 
     def _chosen(self, names: Sequence[str] | None) -> tuple[Column, ...]:
@@ -223,29 +257,26 @@ class State:
     def _open(self, family: Family, partition: int) -> StoreRows:
         return family.place.open(partition, family.list_families, self._limits)
 
-    def _decoder(self) -> RowDecoder:
-        decoder = self._family.decoder()
-        assert decoder is not None  # noqa: S101 - the caller has looked for a schema
-        return decoder
-
-    def _decoded(self, partition: int, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-        family = self._family
-        decoder = family.decoder()
-        with self._open(family, partition) as store:
-            if family.family not in store.families:
-                return  # the partition has no row of it yet
-            for rows in store.rows(family.family):
-                if decoder is None:
-                    yield _with_partition([rows.keys, rows.values], columns, partition)
-                else:
-                    yield self._batch(decoder, rows, columns, partition)
-
     def _batch(
-        self, decoder: RowDecoder, rows: StoredRows, columns: Sequence[Column], partition: int
+        self,
+        decoder: RowDecoder | None,
+        rows: StoredRows,
+        columns: Sequence[Column],
+        partition: int,
     ) -> pa.RecordBatch:
+        if decoder is None:
+            arrays = [rows.keys if column.is_key else rows.values for column in columns]
+            return _with_partition(arrays, columns, partition, len(rows.keys))
         keys, values, numbers = decoder.decode(rows)
         arrays = [column.of(keys if column.is_key else values) for column in columns]
         return _with_partition(arrays, columns, partition, len(numbers))
+
+
+def _rows_of(store: StoreRows, family: Family) -> Iterator[StoredRows]:
+    """Yield the rows of a family, and close the store after them."""
+    with store:
+        if family.family in store.families:  # else the partition has no row of it yet
+            yield from store.rows(family.family)
 
 
 def _stored(key: bytes, value: bytes) -> StoredRows:
@@ -260,10 +291,9 @@ def _schema_of(columns: Sequence[Column], order: Sequence[str] | None = None) ->
 
 
 def _with_partition(
-    arrays: Sequence[Any], columns: Sequence[Column], partition: int, count: int | None = None
+    arrays: Sequence[Any], columns: Sequence[Column], partition: int, count: int
 ) -> pa.RecordBatch:
-    rows = len(arrays[0]) if count is None else count
-    numbers = pa.array(np.full(rows, partition, np.int32))
+    numbers = pa.array(np.full(count, partition, np.int32))
     return pa.RecordBatch.from_arrays([*arrays, numbers], schema=_schema_of(columns))
 
 
