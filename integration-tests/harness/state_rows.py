@@ -3,13 +3,17 @@
 Both become rows of plain values, so that they can be compared cell by cell. The source shows what
 an operator stores; the reader shows the columns of the program. `_cells` says which those are, by
 the names that Spark gives to what it adds.
+
+Of `transformWithState`, the source does not show the families that the operator has for itself. An
+option that Spark has for its own repartitioning gives the bytes of all families: `rows_of_families`
+decodes them. It compares what a store has and how a key is laid out, but not how a row is decoded.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,12 +22,15 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, LongType, NullType, StructType
 
-from cairn.reader.checkpoint import Checkpoint, StoreInfo
+from cairn.reader.families import Family
+from cairn.reader.rows.decoder import RowDecoder
+from cairn.reader.rows.stored import StoredRows
 
 EXPIRES_AT = "expires_at"
 PARTITION = "partition"
+DEFAULT = "default"
 TIMERS = ("$eventTimers_keyToTimestamp", "$procTimers_keyToTimestamp")
-# Of these the reader hides what Spark adds for itself, or names it.
+_ALL_FAMILIES = {"_readAllColumnFamilies": "true"}
 _EXPIRY = {"ttlExpirationMs", "timeoutTimestamp", "expiresAtMicros", "expiration_timestamp_ms"}
 _PLACEHOLDERS = {"__dummy__", "__empty__"}
 _KEYS = {"key", "user_map_key", "expiration_timestamp_ms"}
@@ -53,6 +60,11 @@ class Rows:
             [tuple(row[place] for place in kept) for row in self.rows],
         )
 
+    def only(self, names: Iterable[str]) -> list[tuple[Any, ...]]:
+        """Return some columns of the rows, in the order of the names."""
+        places = [list(self.types).index(name) for name in names]
+        return [tuple(row[place] for place in places) for row in self.rows]
+
     def difference(self, other: Rows) -> str:
         """Say how the rows differ from those of Spark; nothing if they are the same."""
         if list(self.types.items()) != list(other.types.items()):
@@ -68,16 +80,15 @@ class Rows:
         )
 
 
-def source_options(checkpoint: Checkpoint, store: StoreInfo) -> dict[str, str] | None:
+def source_options(family: Family) -> dict[str, str] | None:
     """Return how Spark's source shows a family of the reader; `None`: it does not."""
-    operator = {"operatorId": str(store.operator)}
-    if store.name in TIMERS:
+    operator = {"operatorId": str(family.operator.id)}
+    if family.family in TIMERS:
         return {**operator, "readRegisteredTimers": "true"}
-    (info,) = (one for one in checkpoint.operators if one.operator == store.operator)
-    if info.variables:
-        return None if store.is_internal else {**operator, "stateVarName": store.family}
-    name = store.store if store.family == "default" else store.family
-    return operator if name == "default" else {**operator, "storeName": name}
+    if family.operator.variables:
+        return None if family.is_internal else {**operator, "stateVarName": family.family}
+    name = family.store.name if family.family == DEFAULT else family.family
+    return operator if name == DEFAULT else {**operator, "storeName": name}
 
 
 def rows_of_source(
@@ -100,6 +111,35 @@ def rows_of_frame(frame: DataFrame) -> Rows:
     types = {name: _type_of(cell) for name, cell in zip(names, cells, strict=True)}
     keys = tuple(name for name, cell in zip(names, cells, strict=True) if cell.is_key)
     return Rows({**types, PARTITION: "int32"}, keys, rows)
+
+
+def rows_of_families(
+    spark: SparkSession, location: str, families: Iterable[Family], batch: int
+) -> dict[str, Rows]:
+    """Read the families of one store of Spark's RocksDB provider, by name; without partitions."""
+    by_name = {family.family: family for family in families}
+    operator = {"operatorId": str(next(iter(by_name.values())).operator.id)}
+    reader = spark.read.format("statestore").options(**_ALL_FAMILIES, **operator)
+    frame = reader.option("batchId", str(batch)).load(location)
+    stored: dict[str, list[Row]] = {name: [] for name in by_name}
+    for row in frame.select("column_family_name", "key_bytes", "value_bytes").collect():
+        stored[row[0]].append(row)
+    return {name: _decoded(by_name[name], rows) for name, rows in stored.items()}
+
+
+def _decoded(family: Family, rows: Iterable[Row]) -> Rows:
+    keys, values = ([bytes(row[place]) for row in rows] for place in (1, 2))
+    bare = replace(family.form, is_bare=True, is_list=False, encoding="unsaferow")
+    assert family.schema is not None
+    binary = pa.large_binary()
+    decoded = RowDecoder(family.schema, bare).decode(
+        StoredRows(pa.array(keys, binary), pa.array(values, binary))
+    )
+    columns = {
+        column.name: column.of(decoded[0] if column.is_key else decoded[1])
+        for column in family.columns
+    }
+    return rows_of_reader(pa.table(columns))
 
 
 def rows_of_reader(table: pa.Table, keys: Iterable[str] = ()) -> Rows:
