@@ -277,13 +277,15 @@ def _hashed_key_columns(operator: Operator, store: str, schema: FamilySchema) ->
     every = frozenset(range(count))
     family = schema.name
     name = store if family == DEFAULT_STORE else family
-    if operator.name in (_LIMIT, None) or family.startswith(_TTL):
+    types = {field["type"] for field in schema.key["fields"]}
+    if operator.name == _LIMIT or types == {"void"} or family.startswith(_TTL):
         return frozenset()
     if family.endswith("_timestampToKey"):
         return frozenset({1})
     if family.startswith(_TIMERS) or schema.user_key is not None:
         return frozenset({0})
-    if operator.name == _SESSIONS or name.endswith("-keyWithIndexToValue"):
+    is_session = operator.name is None and schema.encoder.prefix_columns
+    if is_session or operator.name == _SESSIONS or name.endswith("-keyWithIndexToValue"):
         return every - {count - 1}
     fields = [field["name"] for field in schema.key["fields"]]
     return frozenset(place for place in every if fields[place] != _EVENT_TIME)
