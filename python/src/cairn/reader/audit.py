@@ -1,4 +1,4 @@
-"""Audits of one store's objects: those that are named are there, and those that are there are named.
+"""Audits of a store's objects: those that are named are there, those that are there are named.
 
 Layer: reader. One LIST per store, and a GET per snapshot.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from cairn.format.manifest import Manifest
     from cairn.reader.stores.opening import StorePlace
-    from cairn.storage.base import ObjectInfo
+    from cairn.storage.base import ObjectInfo, ObjectStore
 
 _GRACE_S = 3600
 """An upload may still be going on: younger SSTs are no orphans. The default grace period."""
@@ -45,23 +45,34 @@ def audit_cairn(
         partition: its partition.
         versions: those of the committed batches, with Spark's ids; ``None`` in format 1.
     """
-    audit = _CairnAudit(place, partition)
-    try:
-        yield from audit.findings(versions)
-    finally:
-        audit.close()
+    root = place.objects.at(place.objects.object_url(place.folder(partition)))
+    store = StoreId(place.operator, partition, place.store)
+    with root:
+        yield from audit_objects(root, store, 1 if place.unique_ids is None else 2, versions)
+
+
+def audit_objects(
+    objects: ObjectStore,
+    store: StoreId,
+    checkpoint_format: int,
+    versions: Mapping[int, str | None],
+) -> Iterator[Finding]:
+    """Yield what is wrong with the objects of one of Cairn's stores.
+
+    Args:
+        objects: at the store's root.
+        store: the store.
+        checkpoint_format: Spark's, 1 or 2.
+        versions: see ``audit_cairn``.
+    """
+    yield from _CairnAudit(objects, store, checkpoint_format).findings(versions)
 
 
 class _CairnAudit:
-    def __init__(self, place: StorePlace, partition: int) -> None:
-        self._where = Place(place.operator, partition, place.store)
-        self._objects = place.objects.at(place.objects.object_url(place.folder(partition)))
-        store = StoreId(place.operator, partition, place.store)
-        self._format = 1 if place.unique_ids is None else 2
-        self._versions = StoredVersions(self._objects, store, self._format)
-
-    def close(self) -> None:
-        self._objects.close()
+    def __init__(self, objects: ObjectStore, store: StoreId, checkpoint_format: int) -> None:
+        self._where = Place(store.operator, store.partition, store.name)
+        self._objects = objects
+        self._versions = StoredVersions(objects, store, checkpoint_format)
 
     def findings(self, versions: Mapping[int, str | None]) -> Iterator[Finding]:
         listed = {info.key: info for info in self._objects.list("")}
