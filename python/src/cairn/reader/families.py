@@ -4,7 +4,7 @@ Layer: reader. A family is a column family of a store, or a whole store without 
 wraps what the program has: a state variable has its time to live beside it, a timer is a key. The
 columns here are those of the program:
 
-    map variable         key.*, userKey -> key.*, user_key
+    map variable         key.*, userKey.* -> both, by the names of their fields
     timers               key.*, expiryTimestampMs -> key.*, expires_at
     with time to live    value.*, ttlExpirationMs -> value.*, expires_at
     flatMapGroups...     groupState.*, timeoutTimestamp -> groupState.*, expires_at
@@ -37,7 +37,6 @@ pc: Any = pyarrow.compute
 
 EXPIRES_AT = "expires_at"
 PARTITION = "partition"
-USER_KEY = "user_key"
 _MILLIS = pa.timestamp("ms", tz="UTC")
 _MICROS = pa.timestamp("us", tz="UTC")
 _EXPIRY = {
@@ -232,8 +231,6 @@ def _key_columns(key: pa.Schema, schema: FamilySchema) -> Iterator[Named]:
             yield field.name, (place,), field.type, False
         elif field.name in _EXPIRY:
             yield EXPIRES_AT, (place,), _EXPIRY[field.name], True
-        elif field.name == "userKey":
-            yield USER_KEY, (place,), field.type, False
         else:
             yield from _flat(place, field)
 
