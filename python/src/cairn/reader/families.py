@@ -274,8 +274,8 @@ def _hashed_key_columns(operator: Operator, store: str, schema: FamilySchema) ->
     every = frozenset(range(count))
     family = schema.name
     name = store if family == DEFAULT_STORE else family
-    types = {field["type"] for field in schema.key["fields"]}
-    if operator.name == _LIMIT or types == {"void"} or family.startswith(_TTL):
+    has_no_key = [field["type"] for field in schema.key["fields"]] == ["void"]
+    if operator.name == _LIMIT or has_no_key or family.startswith(_TTL):
         return frozenset()
     if family.endswith("_timestampToKey"):
         return frozenset({1})
