@@ -1,12 +1,20 @@
 """Cairn: a state store for Spark Structured Streaming: RocksDB in Python, durable on S3.
 
 The public surface; users type every name here.  Spec: README.md, docs/configuration.md; for the
-errors docs/troubleshooting.md.
+errors docs/troubleshooting.md, for the state reader docs/reader.md.
 """
 
 from cairn.errors import CairnError, ConfigError
 from cairn.jar import jar_path
+from cairn.opening import open_checkpoint
 from cairn.release import RELEASE as __version__  # noqa: N811 - the name that Python's tools read
 from cairn.spark_conf import spark_conf
 
-__all__ = ["CairnError", "ConfigError", "__version__", "jar_path", "spark_conf"]
+__all__ = [
+    "CairnError",
+    "ConfigError",
+    "__version__",
+    "jar_path",
+    "open_checkpoint",
+    "spark_conf",
+]

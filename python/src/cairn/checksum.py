@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c as _crc32c
-from xxhash import xxh3_64_intdigest, xxh32_intdigest
+from xxhash import xxh3_64_intdigest, xxh3_128_digest, xxh32_intdigest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +45,11 @@ def xxh3(data: bytes) -> int:
 def xxh32(data: bytes | memoryview, seed: int) -> int:
     """Return the 32 bits of XXH32 of ``data``."""
     return int(xxh32_intdigest(data, seed))
+
+
+def xxh3_128(data: bytes) -> bytes:
+    """Return the 16 bytes of the long XXH3 of ``data``, without a seed: a name for content."""
+    return xxh3_128_digest(data)
 
 
 def crc32c_file(path: Path) -> int:

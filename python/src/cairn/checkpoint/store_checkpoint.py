@@ -14,23 +14,21 @@ from cairn.checkpoint.presence import header_under_plain_name, is_stored
 from cairn.checkpoint.purge import Purger, PurgeSchedule
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.upload import SnapshotUploader, SnapshotWriter
-from cairn.errors import MissingError
 from cairn.format.names import changelog_name, manifest_name
-from cairn.ids import VersionRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from cairn.checkpoint.purge import PurgeResult
-    from cairn.checkpoint.recovery import Head
     from cairn.checkpoint.retention import KeptVersions
+    from cairn.checkpoint.stored_versions import Head
     from cairn.checkpoint.transfers import TransferResources
     from cairn.config import EngineConf
     from cairn.format.changelog import Changelog
     from cairn.format.header import ChangelogHeader
     from cairn.format.manifest import Manifest
-    from cairn.ids import CheckpointId, StoreId
+    from cairn.ids import CheckpointId, StoreId, VersionRef
     from cairn.storage.base import ObjectStore
 
 
@@ -76,38 +74,22 @@ class StoreCheckpoint:
         """Whether Spark's commit log has the id of each version: checkpoint format 2."""
         return self._checkpoint_format == 2  # noqa: PLR2004 -- Spark's number
 
+    @property
+    def grace_ms(self) -> int:
+        """The age below which no SST is deleted."""
+        return self.conf.orphan_grace_ms
+
     def prepare(self) -> None:
         """Expect a commit soon; see ``ObjectStore.prepare``."""
         self.objects.prepare()
 
     def read(self, version: int, checkpoint_id: str | None) -> Changelog:
-        """Return the changelog of a version, verified; that of its real version, if it has none.
-
-        Args:
-            version: 1 or more.
-            checkpoint_id: Spark's id of the version; ``None`` in format 1: any attempt.
-
-        Raises:
-            MissingError, CorruptError: names the object.
-        """
-        return self.recovery.fetch_head(*_real_version(version, checkpoint_id))
+        """Return the changelog of a version; see ``StoredVersions.read``."""
+        return self.recovery.read(version, checkpoint_id)
 
     def read_header(self, version: int, checkpoint_id: str | None) -> Head:
-        """Return the header of that changelog, not verified; the whole changelog if it is small.
-
-        Args and errors: as for ``read``.
-        """
-        try:
-            return self.recovery.fetch_header(*_real_version(version, checkpoint_id))
-        except MissingError as failure:
-            if checkpoint_id is not None and self.has_checkpoint_ids:
-                failure.next_step = (
-                    f"{failure.next_step}. If the checkpoint's folder commits lacks batch "
-                    f"{version - 1}, the id is that of an earlier version: restore the entries of "
-                    "commits, or delete those of the folder offsets that are more than one batch "
-                    "ahead of it; the query then repeats its batches from there"
-                )
-            raise
+        """Return the header of that changelog; see ``StoredVersions.read_header``."""
+        return self.recovery.read_header(version, checkpoint_id)
 
     def has_changelog(self, ref: VersionRef) -> bool:
         """Return whether the changelog of an attempt is stored; one GET, at its usual name."""
@@ -172,10 +154,3 @@ class StoreCheckpoint:
     def close(self) -> None:
         """Close the connections."""
         self.objects.close()
-
-
-def _real_version(version: int, checkpoint_id: str | None) -> tuple[int, CheckpointId | None]:
-    if checkpoint_id is None:
-        return version, None
-    real = VersionRef.named(version, checkpoint_id)
-    return real.version, real.checkpoint_id

@@ -168,45 +168,47 @@ class _Edit:
     def apply(self, files: dict[tuple[int, int], LiveFile]) -> None:
         """Add the new files to ``files`` and remove the deleted ones."""
         while self._at < len(self._data):
-            tag = self._number()
+            tag = self.number()
             if tag == _NEW_FILE_4:
                 file = self._new_file()
                 files[file.level, file.number] = file
             elif tag == _DELETED_FILE:
-                level, number = self._number(), self._number()
+                level, number = self.number(), self.number()
                 if files.pop((level, number), None) is None:
                     raise _BadEditError(f"it deletes file {number}, which it does not have")
-            elif tag in _NUMBERS:
-                self._number()
-            elif tag == _COMPACT_CURSOR:
-                self._number()
-                self._slice()
-            elif tag == _COMPARATOR:
-                self._check_comparator(self._slice())
-            elif tag == _COLUMN_FAMILY:
-                if self._number():
-                    raise UnsupportedStateError("the database has several column families")
-            elif tag & _MAY_BE_IGNORED:
-                self._slice()
             else:
-                raise UnsupportedStateError(
-                    f"RocksDB's list of files has an entry of the unknown kind {tag}",
-                    next_step="read it with a newer Cairn",
-                )
+                self._pass_over(tag)
 
-    def _check_comparator(self, name: bytes) -> None:
-        if name != _BYTEWISE:
-            raise UnsupportedStateError(f"the keys are in another order: {name!r}")
+    def _pass_over(self, tag: int) -> None:
+        """Read a field that names no file."""
+        if tag in _NUMBERS:
+            self.number()
+        elif tag == _COLUMN_FAMILY:
+            if self.number():
+                raise UnsupportedStateError("the database has several column families")
+        elif tag == _COMPARATOR:
+            if (name := self._slice()) != _BYTEWISE:
+                raise UnsupportedStateError(f"the keys are in another order: {name!r}")
+        elif tag == _COMPACT_CURSOR:
+            self.number()
+            self._slice()
+        elif tag & _MAY_BE_IGNORED:
+            self._slice()
+        else:
+            raise UnsupportedStateError(
+                f"RocksDB's list of files has an entry of the unknown kind {tag}",
+                next_step="read it with a newer Cairn",
+            )
 
     def _new_file(self) -> LiveFile:
-        level, number, size_bytes = self._number(), self._number(), self._number()
+        level, number, size_bytes = self.number(), self.number(), self.number()
         smallest, largest = self._internal_key(), self._internal_key()
-        smallest_sequence, largest_sequence = self._number(), self._number()
+        smallest_sequence, largest_sequence = self.number(), self.number()
         epoch = 0
-        while (field := self._number()) != _END_OF_FILE_FIELDS:
+        while (field := self.number()) != _END_OF_FILE_FIELDS:
             value = self._slice()
             if field == _EPOCH:
-                epoch = _Edit(value)._number()  # noqa: SLF001 - of the same class
+                epoch = _Edit(value).number()
             elif field == _PATH_ID and not any(value):
                 continue
             elif field & _NEEDS_KNOWLEDGE:
@@ -228,7 +230,8 @@ class _Edit:
             raise _BadEditError("a key has no sequence number")
         return key
 
-    def _number(self) -> int:
+    def number(self) -> int:
+        """Read a number."""
         result = shift = 0
         while True:
             if self._at >= len(self._data) or shift > _MAX_VARINT_BITS:
@@ -241,7 +244,7 @@ class _Edit:
             shift += 7
 
     def _slice(self) -> bytes:
-        size = self._number()
+        size = self.number()
         end = self._at + size
         if end > len(self._data):
             raise _BadEditError("an edit ends within a field")

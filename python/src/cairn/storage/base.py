@@ -142,13 +142,19 @@ def too_large(object_name: str, size_bytes: int, max_bytes: int) -> CorruptError
 
 
 class ObjectStore(ABC):
-    """Objects under one root. The module's docstring has the promises of all methods."""
+    """Objects under one root. The module's docstring has the promises of all methods.
+
+    Attributes:
+        cleans: whether a listing removes temporary files that a writer has abandoned. A reader,
+            which changes nothing, sets it to false; roots of ``at`` inherit it.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self._counts: Counter[str] = Counter()
         self._counts_lock = threading.Lock()
         self._is_closed = False
+        self.cleans = True
 
     @property
     def origin(self) -> str:

@@ -96,7 +96,9 @@ class LocalStore(ObjectStore):
 
     def at(self, url: str) -> LocalStore:
         """Return the objects below another directory."""
-        return LocalStore(url, self._clock)
+        store = LocalStore(url, self._clock)
+        store.cleans = self.cleans
+        return store
 
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
@@ -182,7 +184,7 @@ class LocalStore(ObjectStore):
             )
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield the objects under ``prefix``; removes abandoned temporary files that it finds."""
+        """Yield the objects under ``prefix``; removes abandoned temporary files, if ``cleans``."""
         self._check_open()
         self._count("ListObjectsV2")
         found: Found = []
@@ -324,7 +326,7 @@ class LocalStore(ObjectStore):
             elif is_listed(key, prefix) and entry.is_file():
                 with suppress(FileNotFoundError):
                     found.append((key, entry.stat()))
-            elif _TEMPORARY.fullmatch(entry.name):
+            elif self.cleans and _TEMPORARY.fullmatch(entry.name):
                 self._remove_if_abandoned(path)
 
     def _remove_if_abandoned(self, path: Path) -> None:

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from offline import LITTLE_MEMORY, read_offline
 from rig import Rig, family
 
 from cairn.errors import DataError
@@ -376,9 +377,22 @@ class InstanceMachine(RuleBasedStateMachine):
             )
             assert counted == real
 
+    @rule(back=st.integers(0, 4))
+    def read_without_an_engine(self, back: int) -> None:
+        self.read_version(max(self.version - back, self.oldest))
+
+    def read_version(self, version: int) -> None:
+        state, checkpoint_id = self.history[version]
+        for limits in (None, LITTLE_MEMORY):
+            url = str(self.folder / "objects")
+            found = read_offline(url, self.checkpoint_format, version, checkpoint_id, limits)
+            assert found == (state if version else {})
+
     def teardown(self) -> None:
         if hasattr(self, "rig"):
             self.end_rig()
+            for version in range(max(self.oldest, len(self.history) - 2), len(self.history)):
+                self.read_version(version)
             shutil.rmtree(self.folder)
 
 

@@ -19,6 +19,7 @@ from mutations import (
     with_manifest_checksum,
 )
 from served import ATTEMPT, FAMILY, SESSION, RefusedError
+from spark_targets import SparkCheckpoints, SparkSchemas, SparkStreams
 from storage_targets import Files, FilesOfWorker
 from target import FaultError, Target, WorkerTarget, expect, vectors
 
@@ -556,6 +557,9 @@ TARGETS: list[type[Target]] = [
     Manifests,
     Names,
     SparkLogs,
+    SparkStreams,
+    SparkSchemas,
+    SparkCheckpoints,
     Settings,
     Control,
     Frames,

@@ -254,6 +254,21 @@ def test_list_removes_abandoned_temporary_files(root: Path) -> None:
     assert names_below(root) == []
 
 
+def test_a_listing_of_a_reader_removes_nothing(root: Path) -> None:
+    """Who looks into a checkpoint must not change it, nor what is at a root of it."""
+    clock = FakeClock(SYSTEM_CLOCK.now() + timedelta(hours=2))
+    name = ".1.sst.0123456789abcdef.tmp"
+    (root / "sst").mkdir(parents=True)
+    (root / "sst" / name).write_bytes(b"abandoned")
+    store = LocalStore(str(root), clock)
+    store.cleans = False
+
+    assert list(store.list("")) == []
+    assert list(store.at(f"{root}/sst").list("")) == []
+
+    assert names_below(root / "sst") == [name]
+
+
 def test_list_keeps_temporary_files_of_spark(root: Path) -> None:
     """Spark locks none of its files: a driver that stood still would lose its entry."""
     clock = FakeClock(SYSTEM_CLOCK.now() + timedelta(hours=2))

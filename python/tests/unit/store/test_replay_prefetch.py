@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from rig import Rig, family
 
-from cairn.checkpoint.recovery import Head, Recovery
+from cairn.checkpoint.recovery import Recovery
+from cairn.checkpoint.stored_versions import Head
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.errors import CorruptError, MissingError
 from cairn.format.changelog import Changelog

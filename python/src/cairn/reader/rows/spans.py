@@ -151,6 +151,10 @@ class Spans:
         """Return what is behind the first bytes of each. REQUIRES: each has as many."""
         return Spans(self.data, self.starts + by, self.ends)
 
+    def chosen(self, places: Int64s) -> Spans:
+        """Return some of the spans, by their ascending numbers."""
+        return Spans(self.data, self.starts[places], self.ends[places])
+
     def binary(self) -> pa.Array[Any]:
         """Return the bytes of each, as ``large_binary``."""
         count = len(self)

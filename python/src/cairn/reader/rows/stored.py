@@ -6,9 +6,12 @@ Layer: reader.rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,11 @@ class StoredRows:
 
     keys: pa.Array[Any]
     values: pa.Array[Any]
+
+    def take(self, places: Sequence[int]) -> StoredRows:
+        """Return some of the rows."""
+        indices: Any = pa.array(places, pa.int64())
+        return StoredRows(self.keys.take(indices), self.values.take(indices))
 
 
 @dataclass(frozen=True)

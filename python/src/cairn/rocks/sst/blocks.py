@@ -13,13 +13,13 @@ Layer: rocks. RocksDB's block-based tables of format versions 2 to 6. Grammar: `
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import xxhash
 
 from cairn.checksum import masked_crc32c, xxh3
-from cairn.errors import CorruptError, UnsupportedStateError
+from cairn.errors import UnsupportedStateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ _HASH_INDEX = 1 << 31
 """A bit of the number of restarts: there is a hash index behind the restarts."""
 
 _PLAIN, _SNAPPY = 0, 1
-_SIZED_CODECS = {4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
+_SIZED_CODECS: dict[int, Any] = {4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
 _NO_CHECKSUM, _CRC32C, _XXHASH, _XXHASH64, XXH3 = range(5)
 
 
@@ -194,9 +194,7 @@ def entries(block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         yield key, body[key_end:at]
 
 
-def index_entries(
-    block: memoryview, *, are_values_sized: bool
-) -> Iterator[tuple[bytes, Handle]]:
+def index_entries(block: memoryview, *, are_values_sized: bool) -> Iterator[tuple[bytes, Handle]]:
     """Yield for each data block a key that is not below its last one, and its handle.
 
     Args:

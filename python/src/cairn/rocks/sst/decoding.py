@@ -194,9 +194,7 @@ def _short_keys(
         user, trailers = matrix[:, : sizes[0]], matrix[:, sizes[0] : lengths[0]]
     else:
         user = matrix[columns < sizes[:, None]]
-        trailers = np.take_along_axis(
-            matrix, sizes[:, None] + np.arange(_TRAILER_BYTES), axis=1
-        )
+        trailers = np.take_along_axis(matrix, sizes[:, None] + np.arange(_TRAILER_BYTES), axis=1)
     return (
         binary_column(sizes, np.ascontiguousarray(user)),
         np.ascontiguousarray(trailers).view("<u8")[:, 0],
@@ -232,18 +230,19 @@ def spans(data: Bytes, starts: Numbers, sizes: Numbers) -> pa.Array[Any]:
         sizes: the length of each.
     """
     count = len(starts)
-    if count and (sizes == sizes[0]).all():
+    if not sizes.any():
+        return binary_column(sizes, np.zeros(0, np.uint8))
+    if (sizes == sizes[0]).all():
         width = int(sizes[0])
-        if not width:
-            return binary_column(sizes, np.zeros(0, np.uint8))
         items = np.ndarray((data.size - width + 1,), f"V{width}", data, strides=(1,))
         return binary_column(sizes, items[starts].view(np.uint8))
     # Arrow copies the cells of a column fast: a column of the parts and of the gaps between them.
     offsets = np.column_stack((starts, starts + sizes)).astype(np.int32).reshape(-1)
     cells: pa.Array[Any] = pa.Array.from_buffers(
-        pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets.data), pa.py_buffer(data.data)]
     )
-    return cells.take(pa.array(np.arange(0, 2 * count - 1, 2)))
+    indices: Any = pa.array(np.arange(0, 2 * count - 1, 2))
+    return cells.take(indices)
 
 
 def binary_column(sizes: Numbers, data: Bytes) -> pa.Array[Any]:
@@ -251,5 +250,5 @@ def binary_column(sizes: Numbers, data: Bytes) -> pa.Array[Any]:
     offsets = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
     return pa.Array.from_buffers(
-        pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        pa.binary(), len(sizes), [None, pa.py_buffer(offsets.data), pa.py_buffer(data.data)]
     )

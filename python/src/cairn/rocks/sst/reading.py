@@ -108,20 +108,16 @@ class TableReader:
             index, _ = handle_at(memoryview(footer)[_HANDLES], at)
         else:
             metaindex = self._based_footer(footer)
-        parts = {
-            key: value for key, value in blocks.entries(self._block(metaindex))
-        }
+        parts = dict(blocks.entries(self._block(metaindex)))
         if index is None:
             index = _handle_of(parts, b"rocksdb.index")
         properties = {
             key.removeprefix(_PREFIX): bytes(value)
-            for key, value in blocks.entries(
-                self._block(_handle_of(parts, b"rocksdb.properties"))
-            )
+            for key, value in blocks.entries(self._block(_handle_of(parts, b"rocksdb.properties")))
         }
         if properties.get(b"block.based.table.index.type", _BINARY_SEARCH) != _BINARY_SEARCH:
             raise UnsupportedStateError("the SST file has an index of several levels")
-        self._read_index(index, properties, version)
+        self._read_index(index, properties)
         self.deleted_ranges = self._read_deleted_ranges(parts.get(b"rocksdb.range_del"))
         self._tail = b""
 
@@ -139,7 +135,7 @@ class TableReader:
                 raise BadBlockError("the footer has another checksum")
         return Handle(footer_at - TRAILER_BYTES - metaindex_bytes, metaindex_bytes)
 
-    def _read_index(self, index: Handle, properties: dict[bytes, bytes], version: int) -> None:
+    def _read_index(self, index: Handle, properties: dict[bytes, bytes]) -> None:
         def flag(name: bytes) -> bool:
             value = properties.get(name)
             return value is not None and bool(varint(memoryview(value), 0)[0])

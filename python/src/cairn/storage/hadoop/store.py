@@ -138,7 +138,9 @@ class HadoopStore(ObjectStore):
 
     def at(self, url: str) -> HadoopStore:
         """Return the objects below another folder of the file system."""
-        return HadoopStore(url, self._settings, self._connections)
+        store = HadoopStore(url, self._settings, self._connections)
+        store.cleans = self.cleans
+        return store
 
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
@@ -265,7 +267,7 @@ class HadoopStore(ObjectStore):
         self._files.read(source, _ALL, save)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield the objects under ``prefix``; deletes hidden names that were abandoned."""
+        """Yield the objects under ``prefix``; deletes abandoned hidden names, if ``cleans``."""
         self._check_open()
         self._count("ListObjectsV2")
         folder = prefix.rpartition("/")[0]
@@ -273,7 +275,8 @@ class HadoopStore(ObjectStore):
         root = f"{self._root}/{folder}".rstrip("/") or "/"
         # Once each: abfs without a hierarchical namespace lists a folder twice.
         found = list({above + path: status for path, status in self._files.list(root)}.items())
-        self._delete_abandoned(found)
+        if self.cleans:
+            self._delete_abandoned(found)
         for key, status in sorted(found):
             if is_listed(key, prefix):
                 yield ObjectInfo(key, status.size_bytes, _time(status))

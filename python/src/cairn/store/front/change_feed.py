@@ -87,7 +87,7 @@ class ChangeFeed:
         return replace(StoreVersion.of_header(head), version=request.end_version)
 
     def _refs(self, end: StoreVersion, start: int) -> list[VersionRef]:
-        lineage = with_base_below(self._checkpoint, end, start - 1).lineage
+        lineage = with_base_below(self._checkpoint.recovery, end, start - 1).lineage
         return [ref for ref in lineage if ref.version >= start]
 
     def close(self) -> None:

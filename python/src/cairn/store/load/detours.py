@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cairn.checkpoint.recovery import DAMAGES
+from cairn.checkpoint.stored_versions import DAMAGES
 from cairn.errors import AccessError, DataError, MissingError
 from cairn.format.names import manifest_name
 from cairn.ids import VersionRef
@@ -24,7 +24,7 @@ from cairn.store.state.version import StoreVersion
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+    from cairn.checkpoint.stored_versions import StoredVersions
     from cairn.errors import CairnError
     from cairn.format.manifest import Manifest
 
@@ -37,7 +37,7 @@ class Detours:
     Costs a GET per manifest and per older snapshot, but no LIST.
 
     Args:
-        checkpoint: the store's objects.
+        checkpoint: the store's versions.
         version: 1 or more.
         checkpoint_id: Spark's id of the version; ``None`` in format 1.
         failure: the error of the planned way, one of ``DAMAGES``.
@@ -45,7 +45,7 @@ class Detours:
 
     def __init__(
         self,
-        checkpoint: StoreCheckpoint,
+        checkpoint: StoredVersions,
         version: int,
         checkpoint_id: str | None,
         failure: CairnError,
@@ -140,7 +140,7 @@ class Detours:
     def _manifest(self, ref: VersionRef) -> Manifest | None:
         """Return a manifest; ``None`` if it is damaged."""
         try:
-            return self._checkpoint.recovery.fetch_manifest(ref)
+            return self._checkpoint.fetch_manifest(ref)
         except MissingError:
             raise
         except DataError as failure:

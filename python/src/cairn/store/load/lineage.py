@@ -21,12 +21,12 @@ from cairn.ids import VersionRef
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+    from cairn.checkpoint.stored_versions import StoredVersions
     from cairn.protocol.calls import LoadSnapshotRequest
     from cairn.store.state.version import StoreVersion
 
 
-def with_base_below(checkpoint: StoreCheckpoint, end: StoreVersion, version: int) -> StoreVersion:
+def with_base_below(checkpoint: StoredVersions, end: StoreVersion, version: int) -> StoreVersion:
     """Return ``end`` with the newest base of its lineage that is not above ``version``.
 
     Follows the changelogs of the bases, without a LIST. An empty state may be above ``version``.
@@ -41,7 +41,7 @@ def with_base_below(checkpoint: StoreCheckpoint, end: StoreVersion, version: int
 
 
 def ways_from(
-    checkpoint: StoreCheckpoint, end: StoreVersion, request: LoadSnapshotRequest
+    checkpoint: StoredVersions, end: StoreVersion, request: LoadSnapshotRequest
 ) -> Iterator[StoreVersion]:
     """Yield ``end`` with the requested snapshot as its base; then with each one before it.
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
-from cairn.checkpoint.recovery import DAMAGES, Head
+from cairn.checkpoint.stored_versions import DAMAGES, Head
 from cairn.errors import (
     AccessError,
     CancelledError,
@@ -164,7 +164,7 @@ class _Loading:
         state, head = self.state, self._whole_head()
         end = replace(StoreVersion.of_header(head.header), version=request.version)
         self.pin.reads(reading_of(end))
-        ways = ways_from(state.checkpoint, end, request)
+        ways = ways_from(state.checkpoint.recovery, end, request)
         while True:
             way = self.progress.run(lambda: next(ways))
             self.pin.reads(reading_of(way))
@@ -186,7 +186,9 @@ class _Loading:
     def _load_around(self, failure: CairnError) -> None:
         """Load the version without the object of ``failure``; raise it if there is no way."""
         state, request = self.state, self.request
-        detours = Detours(state.checkpoint, request.version, request.checkpoint_id, failure)
+        detours = Detours(
+            state.checkpoint.recovery, request.version, request.checkpoint_id, failure
+        )
         ways = iter(detours)
         while (way := self.progress.run(lambda: next(ways, None))) is not None:
             self.pin.reads(reading_of(way))

@@ -18,7 +18,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cairn.checkpoint.recovery import DAMAGES
+from cairn.checkpoint.stored_versions import DAMAGES
 from cairn.checkpoint.upload import SnapshotContent, SnapshotResult
 from cairn.errors import (
     AccessError,

@@ -1,0 +1,346 @@
+"""State: the rows of one store or family at one batch, as Arrow.
+
+Layer: reader. Partitions are read by threads, some at a time; a batch of rows is handed on before
+the next one is decoded, so that memory does not grow with the state.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from cairn.errors import ConfigError, PackageMissingError
+from cairn.reader.families import PARTITION
+from cairn.reader.parallel import OpenedAhead, in_threads
+from cairn.reader.rows.decoder import is_placeholder
+from cairn.reader.rows.partition_hash import partition_of
+from cairn.reader.rows.stored import StoredRows
+from cairn.reader.spark.logs import STRICT_DISTRIBUTION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from cairn.reader.checkpoint import BatchView
+    from cairn.reader.families import Column, Family
+    from cairn.reader.rows.decoder import RowDecoder
+    from cairn.reader.stores.base import ReadLimits, StoreRows
+
+# Arrow's type hints cover neither plain numbers as operands nor the results.
+pc: Any = pyarrow.compute
+
+BATCH_ROWS = 65_536
+_HAD_NO_NAME = frozenset({None, "dedupe"})
+
+
+class State:
+    """The rows of one store or family at one batch. Any Arrow tool takes it as a stream.
+
+    Attributes:
+        batch: the batch.
+        name: short name of the family.
+        partitions: how many the store has.
+        schema: of the rows: the key's columns, the value's columns, ``partition``.
+    """
+
+    def __init__(self, view: BatchView, family: Family, limits: ReadLimits) -> None:
+        self.batch = view.batch
+        self.name = family.name
+        self.partitions = family.partitions
+        self._strict = view.conf.flag(STRICT_DISTRIBUTION)
+        self._limits = limits
+        self._family = self._as_stored(family)
+        self.schema = _schema_of(self._family.columns)
+
+    def _as_stored(self, family: Family) -> Family:
+        """Return the family without value columns, if its rows have none.
+
+        ``dropDuplicates`` before Spark 3.4 declared columns that it did not store.
+        """
+        schema = family.schema
+        if schema is None or family.operator.name not in _HAD_NO_NAME:
+            return family
+        if len(schema.value["fields"]) < 2:  # noqa: PLR2004 - one is what it stores
+            return family
+        for partition in range(family.partitions):
+            with self._open(family, partition) as store:
+                for rows in store.rows(family.family):
+                    if is_placeholder(rows.values, schema, family.form):
+                        keys = tuple(column for column in family.columns if column.is_key)
+                        return replace(
+                            family, form=replace(family.form, has_no_value=True), columns=keys
+                        )
+                    return family
+        return family
+
+    # -- all rows --------------------------------------------------------------------------------
+
+    def reader(
+        self,
+        columns: Sequence[str] | None = None,
+        partitions: Iterable[int] | None = None,
+        batch_rows: int = BATCH_ROWS,
+    ) -> pa.RecordBatchReader:
+        """Return the rows as a stream of record batches, by partition.
+
+        The stream can be read once. Close it, if it is not read to its end.
+
+        Args:
+            columns: names from ``schema``; ``None``: all.
+            partitions: numbers of partitions; ``None``: all.
+            batch_rows: rows of a batch, at most.
+
+        Raises:
+            ConfigError: there is no such column or partition.
+            DataError: while it is read: an object is damaged or gone; names it.
+        """
+        chosen = self._chosen(columns)
+        numbers = self._numbers(partitions)
+        if batch_rows < 1:
+            raise ConfigError("batch_rows must be 1 or more")
+        schema = _schema_of(chosen, None if columns is None else columns)
+
+        def batches(rows: Iterator[StoredRows], partition: int) -> Iterator[pa.RecordBatch]:
+            decoder = self._family.decoder()
+            for stored in rows:
+                whole = self._batch(decoder, stored, chosen, partition).select(schema.names)
+                for start in range(0, whole.num_rows, batch_rows):
+                    yield whole.slice(start, batch_rows)
+
+        return pa.RecordBatchReader.from_batches(schema, self._in_threads(batches, numbers))
+
+    def _in_threads(
+        self,
+        batches: Callable[[Iterator[StoredRows], int], Iterator[pa.RecordBatch]],
+        partitions: Sequence[int],
+    ) -> Iterator[pa.RecordBatch]:
+        family = self._family
+        ahead = OpenedAhead(lambda partition: self._open(family, partition), partitions)
+        try:
+            yield from in_threads(
+                lambda partition: batches(_rows_of(ahead.take(partition), family), partition),
+                partitions,
+            )
+        finally:
+            ahead.close()
+
+    def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return all rows as an Arrow table, in memory."""
+        return self.reader(columns).read_all()
+
+    def to_pandas(self) -> Any:  # noqa: ANN401 - pandas is not a dependency
+        """Return all rows as a ``pandas.DataFrame``.
+
+        Raises:
+            PackageMissingError: pandas is not installed.
+        """
+        _require("pandas")
+        return self.to_table().to_pandas()
+
+    def to_polars(self) -> Any:  # noqa: ANN401 - polars is not a dependency
+        """Return all rows as a ``polars.DataFrame``.
+
+        Raises:
+            PackageMissingError: polars is not installed.
+        """
+        return _require("polars").from_arrow(self.to_table())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows as a capsule of Arrow's C stream interface."""
+        reader: Any = self.reader()
+        return reader.__arrow_c_stream__(requested_schema)
+
+    # -- one key ---------------------------------------------------------------------------------
+
+    def get(self, key: Mapping[str, Any]) -> pa.Table:
+        """Return the rows of a key: one, none, or those of a list; with ``schema``.
+
+        If Spark's hash says in which partition the key is, only that one is read. Of a key with
+        some of the key's columns these are all rows with the values; partitions are then read
+        whole.
+
+        Args:
+            key: values by the names of key columns.
+
+        Raises:
+            ConfigError: there is no such key column, or a value is not of its type.
+            DataError: an object is damaged or gone; names it.
+        """
+        of_key = [column for column in self._family.columns if column.is_key]
+        wanted = {column.name: column for column in of_key if column.name in key}
+        if unknown := set(key) - set(wanted):
+            names = ", ".join(column.name for column in of_key)
+            raise ConfigError(
+                f"the key has no column {min(unknown)!r}; it has: {names}",
+                next_step="name key columns only; `schema` has the others",
+            )
+        values = {name: _scalar(key[name], column) for name, column in wanted.items()}
+        partitions = self._partitions_of(values)
+        if len(values) == len(of_key) and self._family.schema is not None:
+            return self._rows_of_key(values, partitions)
+        return self._rows_with(values, partitions)
+
+    def _rows_of_key(self, values: Mapping[str, Any], partitions: Sequence[int]) -> pa.Table:
+        family, found = self._family, []
+        decoder = family.decoder()
+        assert decoder is not None  # noqa: S101 - the caller has looked for a schema
+        key = decoder.encode_key(_key_of(family.columns, values, decoder.key_schema))
+        for partition in partitions:
+            with self._open(family, partition) as store:
+                value = store.get(family.family, key) if family.family in store.families else None
+            if value is not None:
+                row = _stored(key, value)
+                found.append(self._batch(decoder, row, family.columns, partition))
+        return pa.Table.from_batches(found, self.schema)
+
+    def _rows_with(self, values: Mapping[str, Any], partitions: Sequence[int]) -> pa.Table:
+        found = []
+        for batch in self.reader(partitions=partitions):
+            is_wanted: Any = pa.array(np.ones(batch.num_rows, np.bool_))
+            for name, value in values.items():
+                column = batch.column(name)
+                same = pc.equal(column, value) if value.is_valid else pc.is_null(column)
+                is_wanted = pc.and_(is_wanted, pc.fill_null(same, False))  # noqa: FBT003 - a value
+            found.append(batch.filter(is_wanted))
+        return pa.Table.from_batches(found, self.schema)
+
+    def _partitions_of(self, values: Mapping[str, Any]) -> Sequence[int]:
+        """Return the partitions that may have a key."""
+        hashed = [column for column in self._family.columns if column.is_hashed]
+        if not self._strict or not hashed or any(column.name not in values for column in hashed):
+            return range(self.partitions)
+        columns = [pa.array([values[column.name].as_py()], column.type) for column in hashed]
+        return [int(partition_of(columns, self.partitions)[0])]
+
+    # -- for comparisons -------------------------------------------------------------------------
+
+    @property
+    def stored_as(self) -> tuple[object, ...]:
+        """What two states have in common if equal rows of theirs have equal bytes."""
+        family = self._family
+        provider = family.place.provider
+        return provider, self.partitions, family.family, family.form
+
+    def stored_rows(self, partition: int) -> Iterator[StoredRows]:
+        """Yield the stored keys and values of a partition."""
+        return _rows_of(self._open(self._family, partition), self._family)
+
+    def decode(self, rows: StoredRows, partition: int) -> pa.RecordBatch:
+        """Return stored rows of a partition as ``schema`` has them."""
+        return self._batch(self._family.decoder(), rows, self._family.columns, partition)
+
+    # -- the way of the rows ---------------------------------------------------------------------
+
+    def _chosen(self, names: Sequence[str] | None) -> tuple[Column, ...]:
+        columns = self._family.columns
+        if names is None:
+            return columns
+        if unknown := set(names) - set(self.schema.names):
+            raise ConfigError(
+                f"there is no column {min(unknown)!r}; there are: {', '.join(self.schema.names)}"
+            )
+        return tuple(column for column in columns if column.name in names)
+
+    def _numbers(self, partitions: Iterable[int] | None) -> list[int]:
+        numbers = list(range(self.partitions) if partitions is None else partitions)
+        for number in numbers:
+            if not 0 <= number < self.partitions:
+                raise ConfigError(
+                    f"there is no partition {number}; there are 0 to {self.partitions - 1}"
+                )
+        return numbers
+
+    def _open(self, family: Family, partition: int) -> StoreRows:
+        return family.place.open(partition, family.list_families, self._limits)
+
+    def _batch(
+        self,
+        decoder: RowDecoder | None,
+        rows: StoredRows,
+        columns: Sequence[Column],
+        partition: int,
+    ) -> pa.RecordBatch:
+        if decoder is None:
+            arrays = [rows.keys if column.is_key else rows.values for column in columns]
+            return _with_partition(arrays, columns, partition, len(rows.keys))
+        keys, values, numbers = decoder.decode(rows)
+        arrays = [column.of(keys if column.is_key else values) for column in columns]
+        return _with_partition(arrays, columns, partition, len(numbers))
+
+
+def _rows_of(store: StoreRows, family: Family) -> Iterator[StoredRows]:
+    """Yield the rows of a family, and close the store after them."""
+    with store:
+        if family.family in store.families:  # else the partition has no row of it yet
+            yield from store.rows(family.family)
+
+
+def _stored(key: bytes, value: bytes) -> StoredRows:
+    large = pa.large_binary()
+    return StoredRows(pa.array([key], large), pa.array([value], large))
+
+
+def _schema_of(columns: Sequence[Column], order: Sequence[str] | None = None) -> pa.Schema:
+    fields = {column.name: pa.field(column.name, column.type) for column in columns}
+    fields[PARTITION] = pa.field(PARTITION, pa.int32())
+    return pa.schema([fields[name] for name in (fields if order is None else order)])
+
+
+def _with_partition(
+    arrays: Sequence[Any], columns: Sequence[Column], partition: int, count: int
+) -> pa.RecordBatch:
+    numbers = pa.array(np.full(count, partition, np.int32))
+    return pa.RecordBatch.from_arrays([*arrays, numbers], schema=_schema_of(columns))
+
+
+def _scalar(value: object, column: Column) -> Any:  # noqa: ANN401 - the stubs have a type per kind
+    make: Any = pa.scalar
+    try:
+        try:
+            return make(value, column.type)
+        except (pa.ArrowTypeError, pa.ArrowInvalid):
+            # The text of a timestamp, a decimal, and their like.
+            return make(value).cast(column.type)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as problem:
+        raise ConfigError(
+            f"the value of the key's column {column.name!r} is not of type {column.type}"
+        ) from problem
+
+
+def _key_of(columns: Sequence[Column], values: Mapping[str, Any], schema: pa.Schema) -> list[Any]:
+    """Return the values of the stored key's columns: Spark has some in structs, and expiry times.
+
+    Args:
+        columns: of the family.
+        values: of all key columns.
+        schema: of the stored key.
+    """
+    result: list[Any] = [None] * len(schema)
+    for column in columns:
+        if not column.is_key:
+            continue
+        value: Any = values[column.name]
+        if column.is_expiry:
+            value = value.cast(pa.int64())
+        if len(column.path) == 1:
+            result[column.path[0]] = value.as_py()
+        else:
+            place, part = column.path
+            field: Any = schema.field(place)
+            struct = result[place] or {}
+            struct[field.type.field(part).name] = value.as_py()
+            result[place] = struct
+    return result
+
+
+def _require(package: str) -> Any:  # noqa: ANN401 - any module
+    try:
+        return importlib.import_module(package)
+    except ImportError as problem:
+        raise PackageMissingError(
+            f"the package {package} is not installed", next_step=f"pip install {package}"
+        ) from problem

@@ -1,0 +1,93 @@
+"""A small checkpoint of an aggregation under the HDFS-backed provider, made without Spark."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from spark_store_files import Change, compressed, plain
+
+from cairn.reader.rows.partition_hash import partition_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CONF = {
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming."
+    "state.HDFSBackedStateStoreProvider",
+    "spark.sql.shuffle.partitions": "3",
+    "spark.sql.streaming.statefulOperator.useStrictDistribution": "true",
+}
+PARTITIONS = 3
+_KEY = [{"name": "user", "type": "long", "nullable": True, "metadata": {}}]
+_VALUE = [
+    {"name": "max", "type": "long", "nullable": True, "metadata": {}},
+    {"name": "max", "type": "long", "nullable": True, "metadata": {}},
+]
+
+
+def key_row(user: int) -> bytes:
+    """Return the UnsafeRow of a key."""
+    return struct.pack("<qq", 0, user)
+
+
+def value_row(first: int, second: int) -> bytes:
+    """Return the UnsafeRow of a value."""
+    return struct.pack("<qqq", 0, first, second)
+
+
+def partition_of_user(user: int) -> int:
+    """Return the partition of a key."""
+    return int(partition_of([pa.array([user], pa.int64())], PARTITIONS)[0])
+
+
+class SmallCheckpoint:
+    """Writes batches: of each the users that it changes, with their two values or ``None``.
+
+    Args:
+        folder: of the checkpoint.
+        conf: settings in addition to ``CONF``.
+    """
+
+    def __init__(self, folder: Path, conf: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.rows: list[dict[int, tuple[int, int]]] = []
+        self._conf = CONF | dict(conf or {})
+        self._put("metadata", b'{"id":"8a6f2c1e-0000-4000-8000-000000000000"}')
+        operator = {"operatorInfo": {"operatorId": 0, "operatorName": "stateStoreSave"}}
+        store = {"storeName": "default", "numColsPrefixKey": 0, "numPartitions": PARTITIONS}
+        metadata = json.dumps(operator | {"stateStoreInfo": [store]})
+        self._put("state/0/_metadata/metadata", b"v1\n" + metadata.encode())
+        schema = b"".join(
+            struct.pack(">ih", 1, len(text)) + text.encode()
+            for text in (json.dumps({"type": "struct", "fields": one}) for one in (_KEY, _VALUE))
+        )
+        self._put("state/0/0/_metadata/schema", struct.pack(">h", 2) + b"v2" + schema)
+
+    def commit(self, changes: Mapping[int, tuple[int, int] | None]) -> None:
+        """Write the next batch."""
+        batch = len(self.rows)
+        rows = dict(self.rows[-1]) if self.rows else {}
+        by_partition: dict[int, list[Change]] = {number: [] for number in range(PARTITIONS)}
+        for user, value in changes.items():
+            target = by_partition[partition_of_user(user)]
+            if value is None:
+                rows.pop(user, None)
+                target.append(("delete", key_row(user), b""))
+            else:
+                rows[user] = value
+                target.append(("put", key_row(user), value_row(*value)))
+        metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": self._conf}
+        self._put(f"offsets/{batch}", b"v1\n" + json.dumps(metadata).encode() + b"\n-")
+        for partition, writes in by_partition.items():
+            self._put(f"state/0/{partition}/{batch + 1}.delta", compressed(plain(writes)))
+        self._put(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":%d}' % batch)
+        self.rows.append(rows)
+
+    def _put(self, key: str, data: bytes) -> None:
+        path = self.folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)

@@ -1,0 +1,290 @@
+"""`cairn.open_checkpoint`: what a checkpoint has, the rows of its stores, and how they change."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from small_checkpoint import PARTITIONS, SmallCheckpoint, key_row, partition_of_user
+
+import cairn
+from cairn.errors import ConfigError, CorruptError, MissingError, UnsupportedStateError
+from cairn.reader.checkpoint import Checkpoint
+
+COLUMNS = ["user", "max", "max_2", "partition"]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> SmallCheckpoint:
+    """Return the writer of a checkpoint with three batches."""
+    written = SmallCheckpoint(tmp_path / "ck")
+    written.commit({user: (user, 10 * user) for user in range(20)})
+    written.commit({3: (4, 5), 7: None, 50: (1, 2)})
+    written.commit({})
+    return written
+
+
+@pytest.fixture
+def checkpoint(written: SmallCheckpoint) -> Checkpoint:
+    """Return that checkpoint, opened."""
+    return cairn.open_checkpoint(str(written.folder))
+
+
+def rows_of(table: pa.Table) -> dict[int, tuple[int, int]]:
+    """Return the two values by user; each user must be there once, in its partition."""
+    rows = {row["user"]: (row["max"], row["max_2"]) for row in table.to_pylist()}
+    assert len(rows) == table.num_rows
+    assert all(row["partition"] == partition_of_user(row["user"]) for row in table.to_pylist())
+    return rows
+
+
+def test_a_checkpoint_shows_what_it_has(checkpoint: Checkpoint) -> None:
+    """The first question of a person who was handed a folder."""
+    assert checkpoint.batches == (0, 1, 2)
+    assert checkpoint.providers == ("hdfs",)
+    (operator,) = checkpoint.operators
+    assert (operator.name, operator.partitions, operator.stores) == (
+        "stateStoreSave",
+        PARTITIONS,
+        ("default",),
+    )
+    (store,) = checkpoint.stores
+    assert store.columns == ("user", "max", "max_2")
+    assert "stateStoreSave" in repr(checkpoint.operators)
+    assert checkpoint.describe_batches().to_table()["watermark_ms"].to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("batch", [0, 1, 2])
+def test_a_state_has_the_rows_of_its_batch(
+    written: SmallCheckpoint, checkpoint: Checkpoint, batch: int
+) -> None:
+    """Two columns with one name are two columns: Spark's own reader confuses them."""
+    state = checkpoint.state(batch=batch)
+
+    assert state.schema.names == COLUMNS
+    assert rows_of(state.to_table()) == written.rows[batch]
+
+
+def test_a_state_is_a_stream_for_any_arrow_tool(checkpoint: Checkpoint) -> None:
+    """DuckDB, Polars and pandas take it without a method of ours."""
+    state = checkpoint.state()
+
+    assert pa.table(state).num_rows == 20  # type: ignore[arg-type]
+    assert list(state.to_pandas()["user"]) == state.to_table()["user"].to_pylist()
+
+
+def test_columns_partitions_and_batches_can_be_chosen(
+    written: SmallCheckpoint, checkpoint: Checkpoint
+) -> None:
+    """A large state is read in parts, and without columns that nobody needs."""
+    state = checkpoint.state()
+
+    parts = [state.reader(["max", "user"], partitions=[number], batch_rows=2) for number in (0, 2)]
+    batches = [batch for part in parts for batch in part]
+
+    assert {tuple(batch.schema.names) for batch in batches} == {("max", "user")}
+    assert max(batch.num_rows for batch in batches) == 2
+    users = {user for batch in batches for user in batch["user"].to_pylist()}
+    assert users == {user for user in written.rows[2] if partition_of_user(user) in (0, 2)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"columns": ["nobody"]}, "no column 'nobody'.*user, max, max_2, partition"),
+        ({"partitions": [3]}, "no partition 3.*0 to 2"),
+        ({"batch_rows": 0}, "batch_rows"),
+    ],
+)
+def test_a_wrong_choice_is_an_error_that_says_what_there_is(
+    checkpoint: Checkpoint, arguments: dict[str, object], message: str
+) -> None:
+    """An empty answer would look like an empty state."""
+    with pytest.raises(ConfigError, match=message):
+        checkpoint.state().reader(**arguments)  # type: ignore[arg-type]
+
+
+def test_one_key_is_found_in_its_partition_alone(
+    written: SmallCheckpoint, checkpoint: Checkpoint
+) -> None:
+    """One look-up must not read a state of terabytes: files of other partitions may be gone."""
+    partition = partition_of_user(3)
+    for path in (written.folder / "state/0").glob("[0-9]/*.delta"):
+        if path.parent.name != str(partition):
+            path.unlink()
+
+    found = checkpoint.state().get({"user": 3})
+
+    assert found.to_pylist() == [{"user": 3, "max": 4, "max_2": 5, "partition": partition}]
+    absent = next(user for user in range(100, 200) if partition_of_user(user) == partition)
+    assert checkpoint.state().get({"user": absent}).num_rows == 0
+
+
+def test_without_the_strict_distribution_every_partition_is_searched(tmp_path: Path) -> None:
+    """Queries that began before Spark 3.3 may have a key where its hash does not say."""
+    written = SmallCheckpoint(
+        tmp_path / "old",
+        {"spark.sql.streaming.statefulOperator.useStrictDistribution": "false"},
+    )
+    written.commit({3: (4, 5)})
+    home = written.folder / "state/0" / str(partition_of_user(3)) / "1.delta"
+    other = written.folder / "state/0" / str((partition_of_user(3) + 1) % PARTITIONS) / "1.delta"
+    moved, empty = home.read_bytes(), other.read_bytes()
+    home.write_bytes(empty)
+    other.write_bytes(moved)
+
+    found = cairn.open_checkpoint(str(written.folder)).state().get({"user": 3})
+
+    assert found["partition"].to_pylist() == [(partition_of_user(3) + 1) % PARTITIONS]
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ({"max": 3}, "no column 'max'; it has: user"),
+        ({"user": "three"}, "'user' is not of type int64"),
+    ],
+)
+def test_a_wrong_key_is_an_error(
+    checkpoint: Checkpoint, key: dict[str, object], message: str
+) -> None:
+    """A key that cannot exist is a mistake of the caller, and not a key without rows."""
+    with pytest.raises(ConfigError, match=message):
+        checkpoint.state().get(key)
+
+
+def test_a_diff_has_what_was_added_removed_and_changed(checkpoint: Checkpoint) -> None:
+    """The question after an incident: what did this batch do?"""
+    changes = {
+        (row["user"], row["change"]): (row["max"], row["max_2"])
+        for row in checkpoint.diff(0, 1).to_table().to_pylist()
+    }
+
+    assert changes == {
+        (3, "changed_from"): (3, 30),
+        (3, "changed_to"): (4, 5),
+        (7, "removed"): (7, 70),
+        (50, "added"): (1, 2),
+    }
+    assert checkpoint.diff(1, 2).to_table().num_rows == 0
+
+
+def test_the_history_of_a_key_has_the_batches_that_changed_it(checkpoint: Checkpoint) -> None:
+    """The batch at which a value went wrong is found without reading whole states."""
+    history = [
+        (one.batch, one.before and one.before["max"].to_pylist(), one.after["max"].to_pylist())
+        for one in checkpoint.history({"user": 7})
+    ]
+
+    assert history == [(0, None, [7]), (1, [7], [])]
+    assert list(checkpoint.history({"user": 999})) == []
+
+
+def test_a_history_begins_where_the_state_is_still_there(
+    written: SmallCheckpoint, checkpoint: Checkpoint
+) -> None:
+    """Spark's logs have more batches than its stores."""
+    snapshots = {
+        number: (written.folder / f"state/0/{number}/1.delta") for number in range(PARTITIONS)
+    }
+    for path in snapshots.values():
+        path.rename(path.with_name("2.snapshot"))  # its rows do not matter here
+    history = [one.batch for one in checkpoint.history({"user": 3})]
+
+    assert history == [1]
+
+
+def test_a_running_query_is_followed(written: SmallCheckpoint, checkpoint: Checkpoint) -> None:
+    """Batches come in order, each once, also those between two looks."""
+    follower = checkpoint.follow(poll_s=0.01)
+    seen: list[int] = []
+
+    def follow() -> None:
+        seen.extend(next(follower).batch for _ in range(2))
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    written.commit({1: (2, 2)})
+    written.commit({1: None})
+    thread.join(20)
+
+    # The first look may come after both commits: then it begins behind them.
+    assert seen in ([3, 4], [])
+    if not seen:
+        written.commit({})
+        written.commit({})
+        thread.join(20)
+        assert seen == [5, 6]
+
+
+def test_a_folder_without_a_query_is_missing(tmp_path: Path) -> None:
+    """The parent of a checkpoint is a common mistake."""
+    with pytest.raises(MissingError, match="checkpointLocation"):
+        cairn.open_checkpoint(str(tmp_path)).state()
+
+
+def test_a_batch_that_was_not_committed_is_missing(checkpoint: Checkpoint) -> None:
+    """The error says what to choose from."""
+    with pytest.raises(MissingError, match="batch 9 is not committed; committed are: 0 to 2"):
+        checkpoint.state(batch=9)
+
+
+def test_an_operator_or_store_that_does_not_exist_is_missing(checkpoint: Checkpoint) -> None:
+    """Names are those that the listing shows."""
+    with pytest.raises(MissingError, match="no operator 4 at batch 2; there are: 0"):
+        checkpoint.state(operator=4)
+    with pytest.raises(MissingError, match="no rows named 'left'; it has: default"):
+        checkpoint.state(store="left")
+
+
+def test_a_missing_file_names_itself(written: SmallCheckpoint, checkpoint: Checkpoint) -> None:
+    """The rows of the other partitions must not pass as all rows."""
+    (written.folder / "state/0/1/2.delta").unlink()
+
+    with pytest.raises(MissingError, match=r"state/0/1/2\.delta"):
+        checkpoint.state().to_table()
+
+
+def test_a_damaged_file_names_itself(written: SmallCheckpoint, checkpoint: Checkpoint) -> None:
+    """Likewise for a file that was cut off."""
+    path = written.folder / "state/0/1/1.delta"
+    path.write_bytes(path.read_bytes()[:-9])
+
+    with pytest.raises(CorruptError, match=r"state/0/1/1\.delta"):
+        checkpoint.state().to_table()
+
+
+def test_a_row_that_is_too_short_is_corrupt(
+    written: SmallCheckpoint, checkpoint: Checkpoint
+) -> None:
+    """A row without its last column would be a wrong number."""
+    from spark_store_files import compressed, plain  # noqa: PLC0415
+
+    path = written.folder / f"state/0/{partition_of_user(3)}/1.delta"
+    path.write_bytes(compressed(plain([("put", key_row(3), bytes(16))])))
+
+    with pytest.raises(CorruptError):
+        checkpoint.state(batch=0).to_table()
+
+
+def test_an_unknown_provider_is_refused_by_name(tmp_path: Path) -> None:
+    """Its files could look like those of a known one."""
+    name = "spark.sql.streaming.stateStore.providerClass"
+    written = SmallCheckpoint(tmp_path / "ck", {name: "com.other.Provider"})
+    written.commit({})
+
+    with pytest.raises(UnsupportedStateError, match=r"com\.other\.Provider"):
+        cairn.open_checkpoint(str(written.folder)).state()
+
+
+def test_reading_changes_nothing(written: SmallCheckpoint, checkpoint: Checkpoint) -> None:
+    """A checkpoint in production may be looked at at any time."""
+    before = sorted(written.folder.rglob("*"))
+
+    checkpoint.state().to_table()
+    checkpoint.diff(0, 1).to_table()
+    list(checkpoint.history({"user": 3}))
+
+    assert sorted(written.folder.rglob("*")) == before
