@@ -23,12 +23,14 @@ from cairn.reader.spark.schema_files import read_families
 from cairn.reader.state import State
 from cairn.reader.stores.base import ReadLimits
 from cairn.reader.stores.opening import StorePlace
+from cairn.reader.verify import verify
 from cairn.storage.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from cairn.format.spark_log import CommitEntry
+    from cairn.reader.findings import Finding
     from cairn.reader.spark.logs import Provider, StateConf
     from cairn.reader.spark.operators import Operator, OperatorStore
     from cairn.storage.base import ObjectStore
@@ -226,12 +228,14 @@ class Checkpoint:
 
     Attributes:
         location: as it was given.
+        objects: those of the checkpoint.
+        limits: of the memory of reads.
     """
 
     def __init__(self, location: str, objects: ObjectStore, limits: ReadLimits) -> None:
         self.location = location
-        self._objects = objects
-        self._limits = limits
+        self.objects = objects
+        self.limits = limits
         self._views: dict[int, BatchView] = {}
 
     # -- what there is ---------------------------------------------------------------------------
@@ -242,7 +246,7 @@ class Checkpoint:
 
         The state of the older ones may be gone: the logs keep more batches than the stores.
         """
-        return Listing(list_batches(self._objects).committed)
+        return Listing(list_batches(self.objects).committed)
 
     def view(self, batch: int | None = None) -> BatchView:
         """Return the metadata of a batch.
@@ -256,7 +260,7 @@ class Checkpoint:
         number = self._newest() if batch is None else batch
         if number not in self._views:
             try:
-                self._views[number] = BatchView(self._objects, number)
+                self._views[number] = BatchView(self.objects, number)
             except MissingError as failure:
                 committed = self.batches
                 if number in committed:
@@ -274,7 +278,7 @@ class Checkpoint:
         if not committed:
             raise MissingError(
                 "the query has not committed a batch yet",
-                object_name=self._objects.object_url("commits/"),
+                object_name=self.objects.object_url("commits/"),
                 next_step="wait for its first batch",
             )
         return committed[-1]
@@ -365,7 +369,7 @@ class Checkpoint:
         of_operator = view.families(view.operator(operator))
         found = _choose(of_operator, store, family)
         if len(found) == 1:
-            return State(view, found[0], self._limits)
+            return self.state_of(found[0], view.batch)
         names = ", ".join(one.name for one in (found or of_operator))
         if found:
             raise ConfigError(
@@ -378,6 +382,20 @@ class Checkpoint:
             object_name=self.location,
             next_step="choose one of these",
         )
+
+    def state_of(self, family: Family, batch: int) -> State:
+        """Return the rows of a family of this batch."""
+        return State(self.view(batch), family, self.limits)
+
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Finding]:
+        """Yield what is wrong with the checkpoint; see ``docs/reader.md``.
+
+        Reads the whole state of the newest batch, and compares names and sizes of the others.
+
+        Args:
+            progress: called with the number of partitions of stores that were read, and of all.
+        """
+        return verify(self, progress)
 
     def diff(
         self,
@@ -461,7 +479,7 @@ class Checkpoint:
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
-        self._objects.close()
+        self.objects.close()
 
     def __enter__(self) -> Self:
         """Return the checkpoint."""
