@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cairn.checkpoint.pins import PinObjects
 from cairn.errors import CairnError, InvalidError, MissingError, UnavailableError
@@ -20,9 +20,9 @@ from cairn.format.names import new_reader_id, reader_pin_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cairn.checkpoint.store_checkpoint import StoreCheckpoint
     from cairn.clock import Clock, Entropy
     from cairn.ids import CheckpointId, Version
+    from cairn.storage.base import ObjectStore
 
 _LOG = logging.getLogger(__name__)
 _NS_PER_MS = 1_000_000
@@ -55,13 +55,28 @@ class Reading:
     oldest: tuple[str, ...]
 
 
+class PinnedStore(Protocol):
+    """The store whose objects a pin protects."""
+
+    @property
+    def objects(self) -> ObjectStore:
+        """Its objects."""
+
+    @property
+    def grace_ms(self) -> int:
+        """The grace period; 0: there is no pin."""
+
+    def pin_content(self, checkpoint_id: CheckpointId | None) -> bytes:
+        """Return the bytes of the pin of a read of a version."""
+
+
 class ReaderPin:
     """The pin of one read, stored once the read has become long.
 
     Threads: all by any; ``keep`` sends the requests, one thread at a time.
 
     Args:
-        checkpoint: the store's objects.
+        store: the store.
         clock: measures how long the read takes.
         reader_id: unique.
         changed: called when there is something to do at once.
@@ -73,14 +88,14 @@ class ReaderPin:
 
     def __init__(
         self,
-        checkpoint: StoreCheckpoint,
+        store: PinnedStore,
         clock: Clock,
         reader_id: str,
         changed: Callable[[], None],
     ) -> None:
         self.is_late = False
         self.is_given_up = False
-        self._checkpoint = checkpoint
+        self._store_read = store
         self._clock = clock
         self._id = reader_id
         self._changed = changed
@@ -144,11 +159,11 @@ class ReaderPin:
             if reading is not None and self._is_due(reading):
                 self._store(reading)
             if self._is_ended:
-                self._objects.delete(self._checkpoint.objects)
+                self._objects.delete(self._store_read.objects)
                 self._gone.set()
 
     def _is_due(self, reading: Reading) -> bool:
-        now_ns, grace_ms = self._clock.monotonic_ns(), self._checkpoint.conf.orphan_grace_ms
+        now_ns, grace_ms = self._clock.monotonic_ns(), self._store_read.grace_ms
         if self._is_ended or self.is_given_up or not grace_ms or now_ns < self._retry_ns:
             return False
         if now_ns - self._began_ns < PIN_AFTER_MS * _NS_PER_MS:
@@ -157,29 +172,29 @@ class ReaderPin:
         return reading != self._pinned or now_ns - self._pinned_ns >= renewal_ns
 
     def _store(self, reading: Reading) -> None:
-        checkpoint, began_ns = self._checkpoint, self._clock.monotonic_ns()
+        store, began_ns = self._store_read, self._clock.monotonic_ns()
         self._retry_ns = began_ns + _RETRY_MS * _NS_PER_MS  # if this fails
         self._gone.clear()
         try:
             name = self._objects.store_next(
-                checkpoint.objects,
+                store.objects,
                 lambda renewal: reader_pin_name(self._id, reading.base, reading.version, renewal),
-                checkpoint.pin_content(reading.checkpoint_id),
+                store.pin_content(reading.checkpoint_id),
             )
         except InvalidError:
             self.is_given_up = True
             self._objects.names.clear()
             self._gone.set()
             raise
-        self.is_late = not _is_there(checkpoint, reading)
+        self.is_late = not _is_there(store, reading)
         self._pinned, self._pinned_ns, self._retry_ns = reading, began_ns, began_ns
-        self._objects.delete_former(checkpoint.objects, name)
+        self._objects.delete_former(store.objects, name)
 
 
-def _is_there(checkpoint: StoreCheckpoint, reading: Reading) -> bool:
+def _is_there(store: PinnedStore, reading: Reading) -> bool:
     for name in reading.oldest:
         try:
-            checkpoint.objects.get_start(name, 1)
+            store.objects.get_start(name, 1)
         except MissingError:
             continue
         except CairnError:
@@ -208,9 +223,9 @@ class ReaderPins:
         """Begin to keep the pins, in a thread."""
         threading.Thread(target=self._run, name="cairn-pins", daemon=True).start()
 
-    def begin(self, checkpoint: StoreCheckpoint) -> ReaderPin:
+    def begin(self, store: PinnedStore) -> ReaderPin:
         """Return the pin of a read that begins; the caller calls ``end``."""
-        pin = ReaderPin(checkpoint, self._clock, new_reader_id(self._entropy), self._look)
+        pin = ReaderPin(store, self._clock, new_reader_id(self._entropy), self._look)
         with self._changed:
             self._pins[pin] = None
             self._changed.notify()

@@ -74,6 +74,11 @@ class StoreCheckpoint:
         """Whether Spark's commit log has the id of each version: checkpoint format 2."""
         return self._checkpoint_format == 2  # noqa: PLR2004 -- Spark's number
 
+    @property
+    def grace_ms(self) -> int:
+        """The age below which no SST is deleted."""
+        return self.conf.orphan_grace_ms
+
     def prepare(self) -> None:
         """Expect a commit soon; see ``ObjectStore.prepare``."""
         self.objects.prepare()

@@ -1,4 +1,4 @@
-"""in_threads: the batches of several partitions, read by threads.
+"""Partitions in threads: their batches are read, and their stores are opened ahead.
 
 Layer: reader.
 """
@@ -9,6 +9,7 @@ import contextlib
 import os
 import queue
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from cairn.reader.stores.base import StoreRows
+
+_OPENING_THREADS = 8
 _THREADS_MAX = 4
 _WAITING_BATCHES = 2
 """Batches of a partition that wait for the caller."""
@@ -39,6 +43,33 @@ def in_threads(
         return
     for partition in partitions:
         yield from read(partition)
+
+
+class OpenedAhead:
+    """The stores of partitions, opened by threads before they are needed.
+
+    A store of Cairn's is protected from retention from then on: that of the last partition may be
+    read hours after that of the first. Thread-safe.
+
+    Args:
+        open_store: opens the store of a partition.
+        partitions: their numbers.
+    """
+
+    def __init__(self, open_store: Callable[[int], StoreRows], partitions: Sequence[int]) -> None:
+        self._pool = ThreadPoolExecutor(_OPENING_THREADS, "cairn-open")
+        self._futures = {one: self._pool.submit(open_store, one) for one in partitions}
+
+    def take(self, partition: int) -> StoreRows:
+        """Return the store of a partition, once; the caller closes it."""
+        return self._futures.pop(partition).result()
+
+    def close(self) -> None:
+        """Close the stores that nobody has taken."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for future in self._futures.values():
+            if not future.cancelled() and future.exception() is None:
+                future.result().close()
 
 
 class _StoppedError(Exception):

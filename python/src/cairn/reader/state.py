@@ -17,14 +17,14 @@ import pyarrow.compute
 
 from cairn.errors import ConfigError, PackageMissingError
 from cairn.reader.families import PARTITION
-from cairn.reader.parallel import in_threads
+from cairn.reader.parallel import OpenedAhead, in_threads
 from cairn.reader.rows.decoder import is_placeholder
 from cairn.reader.rows.partition_hash import partition_of
 from cairn.reader.rows.stored import StoredRows
 from cairn.reader.spark.logs import STRICT_DISTRIBUTION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from cairn.reader.checkpoint import BatchView
     from cairn.reader.families import Column, Family
@@ -108,13 +108,29 @@ class State:
             raise ConfigError("batch_rows must be 1 or more")
         schema = _schema_of(chosen, None if columns is None else columns)
 
-        def batches(partition: int) -> Iterator[pa.RecordBatch]:
-            for batch in self._decoded(partition, chosen):
-                whole = batch.select(schema.names)
+        def batches(rows: Iterator[StoredRows], partition: int) -> Iterator[pa.RecordBatch]:
+            decoder = self._family.decoder()
+            for stored in rows:
+                whole = self._batch(decoder, stored, chosen, partition).select(schema.names)
                 for start in range(0, whole.num_rows, batch_rows):
                     yield whole.slice(start, batch_rows)
 
-        return pa.RecordBatchReader.from_batches(schema, in_threads(batches, numbers))
+        return pa.RecordBatchReader.from_batches(schema, self._in_threads(batches, numbers))
+
+    def _in_threads(
+        self,
+        batches: Callable[[Iterator[StoredRows], int], Iterator[pa.RecordBatch]],
+        partitions: Sequence[int],
+    ) -> Iterator[pa.RecordBatch]:
+        family = self._family
+        ahead = OpenedAhead(lambda partition: self._open(family, partition), partitions)
+        try:
+            yield from in_threads(
+                lambda partition: batches(_rows_of(ahead.take(partition), family), partition),
+                partitions,
+            )
+        finally:
+            ahead.close()
 
     def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows as an Arrow table, in memory."""
@@ -232,10 +248,7 @@ class State:
 
     def stored_rows(self, partition: int) -> Iterator[StoredRows]:
         """Yield the stored keys and values of a partition."""
-        family = self._family
-        with self._open(family, partition) as store:
-            if family.family in store.families:
-                yield from store.rows(family.family)
+        return _rows_of(self._open(self._family, partition), self._family)
 
     def decode(self, rows: StoredRows, partition: int) -> pa.RecordBatch:
         """Return stored rows of a partition as ``schema`` has them."""
@@ -265,11 +278,6 @@ class State:
     def _open(self, family: Family, partition: int) -> StoreRows:
         return family.place.open(partition, family.list_families, self._limits)
 
-    def _decoded(self, partition: int, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-        decoder = self._family.decoder()
-        for rows in self.stored_rows(partition):
-            yield self._batch(decoder, rows, columns, partition)
-
     def _batch(
         self,
         decoder: RowDecoder | None,
@@ -283,6 +291,13 @@ class State:
         keys, values, numbers = decoder.decode(rows)
         arrays = [column.of(keys if column.is_key else values) for column in columns]
         return _with_partition(arrays, columns, partition, len(numbers))
+
+
+def _rows_of(store: StoreRows, family: Family) -> Iterator[StoredRows]:
+    """Yield the rows of a family, and close the store after them."""
+    with store:
+        if family.family in store.families:  # else the partition has no row of it yet
+            yield from store.rows(family.family)
 
 
 def _stored(key: bytes, value: bytes) -> StoredRows:

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spark_rows import ORDERED, SIMPLE, Table, tables
 
 from cairn.errors import CorruptError, DataError
 from cairn.reader.rows.decoder import RowDecoder
 from cairn.reader.rows.stored import RowForm, StoredRows
 from cairn.reader.spark.schema_files import FamilySchema, KeyEncoder
+from harness.spark_rows import ORDERED, SIMPLE, Table, tables
 
 assert settings.default is not None
 EXAMPLES = settings.default.max_examples

@@ -6,9 +6,9 @@ import struct
 from typing import Any
 
 from hypothesis import given, settings
-from spark_rows import TYPES, Json, Table, Value, java_bytes, tables, unscaled
 
 from cairn.reader.rows.partition_hash import partition_of, spark_hash
+from harness.spark_rows import TYPES, Json, Table, Value, java_bytes, tables, unscaled
 
 assert settings.default is not None
 EXAMPLES = settings.default.max_examples

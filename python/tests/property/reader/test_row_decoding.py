@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spark_rows import ORDERED, SIMPLE, TYPES, Table, Value, tables, unsafe_row
 
 from cairn.reader.rows.decoder import RowDecoder
 from cairn.reader.rows.stored import RowForm, StoredRows
 from cairn.reader.spark.schema_files import FamilySchema, KeyEncoder
+from harness.spark_rows import ORDERED, SIMPLE, TYPES, Table, Value, tables, unsafe_row
 
 assert settings.default is not None
 EXAMPLES = settings.default.max_examples // 2

@@ -16,7 +16,8 @@ from spark_store_files import (
 )
 
 from cairn.errors import CairnError, CorruptError, MissingError, UnsupportedStateError
-from cairn.reader.stores import files, hdfs
+from cairn.reader.stores import files
+from cairn.reader.stores.base import ReadLimits
 from cairn.reader.stores.hdfs import HdfsRows
 from cairn.storage.memory import MemoryStore
 
@@ -246,7 +247,7 @@ def test_a_length_beyond_the_limit_takes_no_memory(objects: MemoryStore) -> None
     """A file of a few bytes that claims rows of gigabytes would end the process."""
     zeros = struct.pack(">i", 2**31 - 1) + bytes(96 << 20)
     objects.put(f"{FOLDER}/1.delta", compressed(zeros))
-    store = HdfsRows(objects, FOLDER, 1, limits=hdfs.ReadLimits(memory_bytes=64 << 20))
+    store = HdfsRows(objects, FOLDER, 1, limits=ReadLimits(memory_bytes=64 << 20))
 
     with pytest.raises(CairnError, match="a record has more than 8388608 bytes"):
         rows_of(store)

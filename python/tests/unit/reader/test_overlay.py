@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,9 +37,10 @@ class Layers:
         rows: dict[bytes, bytes] = {}
         for batch in self.rows.rows(family):
             assert len(batch.keys) == len(batch.values) > 0
-            for key, value in zip(batch.keys.to_pylist(), batch.values.to_pylist(), strict=True):
+            keys: list[Any] = batch.keys.to_pylist()
+            for key, value in zip(keys, batch.values.to_pylist(), strict=True):
                 assert key not in rows
-                rows[key] = value
+                rows[key] = value or b""
         return rows
 
     def _base_rows(self, family: int) -> Iterator[StoredRows]:

@@ -1,4 +1,4 @@
-"""RocksDbRows: the rows of one version from snapshots and changelogs of Spark's RocksDB provider."""
+"""RocksDbRows: the rows of a version from snapshots and changelogs of Spark's RocksDB provider."""
 
 from __future__ import annotations
 
@@ -205,11 +205,11 @@ def test_a_lineage_whose_files_are_gone_is_an_error(files: Files) -> None:
     files.changelog("7_g", {7: 7}, [])
     files.changelog("8_h", {8: 8}, [(5, "e")])
 
-    with pytest.raises(MissingError, match="2_b.changelog"):
+    with pytest.raises(MissingError, match=r"2_b\.changelog"):
         files.open(3, "c")
-    with pytest.raises(MissingError, match="1_a.changelog"):
+    with pytest.raises(MissingError, match=r"1_a\.changelog"):
         files.open(5, "e")
-    with pytest.raises(MissingError, match="6_x.changelog"):
+    with pytest.raises(MissingError, match=r"6_x\.changelog"):
         files.open(6, "x")
     for version, checkpoint_id in ((7, "g"), (8, "h")):
         with pytest.raises(CorruptError, match="does not end before its version"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,7 +26,8 @@ def plain(
     """Return the values in their one form."""
     form = ValueForm(is_list, has_checksums, delimiter)
     keys = pa.array([key] * len(values), LARGE)
-    return list(plain_values(keys, pa.array(values, LARGE), form).to_pylist())
+    result: list[Any] = plain_values(keys, pa.array(values, LARGE), form).to_pylist()
+    return result
 
 
 LISTS = [[b"a"], [b"bb", b""], [b",", b",,", b"x" * 300], [b"\x01\x00\x00\x00"] * 5]

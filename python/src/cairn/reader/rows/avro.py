@@ -7,9 +7,13 @@ Layer: reader.rows. The only importer of ``fastavro``, and only where such rows 
     range                                                          := 00  record of cells
     record of cells: for each ordered column two fields of bytes, its marker and its number
 
-A record is Avro's binary form of the fields; a field that may be null is a union of null and its
-type. Names are not stored, so that the schemas here number their fields. A value names the schema
-that it was written with; its fields are found by name in the schema that is wanted, as Spark does.
+A record is Avro's binary form of its fields. As Spark 4.0 to 4.3 has it, whatever is declared:
+
+    field, other than of type void           := union of null and its type
+    element of an array, value of a map      := its type, if that is simple; a union, if it is not
+
+Names are not stored, so that the schemas here number their fields. A value names the schema that it
+was written with; its fields are found by name in the schema that is wanted, as Spark does.
 """
 
 from __future__ import annotations
@@ -50,8 +54,6 @@ if TYPE_CHECKING:
 
 _VERSION = b"\0"
 _ID_BYTES = 2
-# A number of fewer bytes has no default in Spark's schema.
-_LEAST_WITH_DEFAULT = 4
 _PRECISE = decimal.Context(prec=60)
 _AVRO_OF_STORED = {
     "i1": "int",
@@ -113,6 +115,8 @@ class AvroCodec:
         result = []
         for index, field in enumerate(fields):
             marker, number = f"f{2 * index}", f"f{2 * index + 1}"
+            if any(record[marker] is None or record[number] is None for record in records):
+                raise CorruptError(f"{where}, column '{field.name}': a part of a value is null")
             cells = [record[marker] + record[number] for record in records]
             column = pa.array(cells, pa.large_binary())
             result.append(decode_ordered(column, field, f"{where}, column '{field.name}'"))
@@ -141,7 +145,7 @@ class AvroCodec:
 
 
 def _cells(fields: Sequence[Field]) -> list[Field]:
-    return [Field(field.name, BINARY, is_nullable=False) for field in fields for _ in range(2)]
+    return [Field(field.name, BINARY) for field in fields for _ in range(2)]
 
 
 def _fastavro() -> Any:  # noqa: ANN401 - a module
@@ -161,19 +165,20 @@ def _schema(fields: Sequence[Field], where: str) -> Any:  # noqa: ANN401 - fasta
 
 
 def _record_schema(fields: Sequence[Field], names: Iterator[str], where: str) -> dict[str, Any]:
+    schemas = [_type_schema(field.type, names, where) for field in fields]
     return {
         "type": "record",
         "name": next(names),
         "fields": [
-            {"name": f"f{index}", "type": _field_schema(field, names, where)}
-            for index, field in enumerate(fields)
+            {"name": f"f{index}", "type": schema if schema == "null" else ["null", schema]}
+            for index, schema in enumerate(schemas)
         ],
     }
 
 
-def _field_schema(field: Field, names: Iterator[str], where: str) -> object:
-    schema = _type_schema(field.type, names, where)
-    return ["null", schema] if field.is_nullable and schema != "null" else schema
+def _element_schema(of: Type, names: Iterator[str], where: str) -> object:
+    schema = _type_schema(of, names, where)
+    return ["null", schema] if isinstance(of, Struct | Array | Map) else schema
 
 
 def _type_schema(  # noqa: PLR0911 - a table
@@ -184,7 +189,7 @@ def _type_schema(  # noqa: PLR0911 - a table
             return "null"
         case Boolean():
             return "boolean"
-        case Fixed() if of.limit is None:
+        case Fixed() if of.note is None:
             return _AVRO_OF_STORED[of.stored.str[1:]]
         case Decimal():
             return {"type": "fixed", "name": next(names), "size": _decimal_bytes(of)}
@@ -192,21 +197,16 @@ def _type_schema(  # noqa: PLR0911 - a table
             return "bytes" if of == BINARY else "string"
         case Struct():
             return _record_schema(of.fields, names, where)
-        case Array() if _least_bytes(of.element):
-            return {"type": "array", "items": _field_schema(of.element, names, where)}
+        # An element of no bytes would leave the number of elements without a bound.
+        case Array() if not isinstance(of.element.type, Void):
+            return {"type": "array", "items": _element_schema(of.element.type, names, where)}
         case Map() if of.entries.fields[0].type.arrow == pa.large_string():
-            value = of.entries.fields[1]
-            return {"type": "map", "values": _field_schema(value, names, where)}
-    raise UnsupportedStateError(f"{where} has values of {of.arrow} in Avro")
-
-
-def _least_bytes(field: Field) -> int:
-    """Return how many bytes each value has at least: without one, a length has no bound."""
-    if field.is_nullable and not isinstance(field.type, Void):
-        return 1
-    if isinstance(field.type, Struct):
-        return sum(map(_least_bytes, field.type.fields))
-    return 0 if isinstance(field.type, Void) else 1
+            value = of.entries.fields[1].type
+            return {"type": "map", "values": _element_schema(value, names, where)}
+    raise UnsupportedStateError(
+        f"{where} has values of {of.arrow} in Avro, which the reader does not know",
+        next_step="read this state through Spark's statestore source",
+    )
 
 
 def _decimal_bytes(of: Decimal) -> int:
@@ -233,27 +233,16 @@ def _records(rows: Spans, fields: Sequence[Field], where: str) -> list[dict[str,
 def _resolved(
     record: Mapping[str, Any], written: Sequence[Field], wanted: Sequence[Field]
 ) -> list[Any]:
-    """Return the values of the wanted fields: of the written field of the name, or the default."""
+    """Return the values of the wanted fields: those of their names that were written, or null."""
     places = {field.name: index for index, field in enumerate(written)}
-    values = []
+    values: list[Any] = []
     for field in wanted:
         index = places.get(field.name)
         if index is None:
-            values.append(None if field.is_nullable else _default(field.type))
+            values.append(None)
         else:
             values.append(_value(record[f"f{index}"], written[index].type, field.type))
     return values
-
-
-def _default(of: Type) -> object:
-    match of:
-        case Boolean():
-            return False
-        case Fixed() if of.stored.itemsize >= _LEAST_WITH_DEFAULT:
-            return 0
-        case Bytes():
-            return b"" if of == BINARY else ""
-    return None
 
 
 def _value(value: Any, written: Type, wanted: Type) -> Any:  # noqa: ANN401 - as Avro has it
@@ -261,6 +250,10 @@ def _value(value: Any, written: Type, wanted: Type) -> Any:  # noqa: ANN401 - as
     if value is None:
         return None
     match written, wanted:
+        case Fixed(), _ if written.stored.kind == "i":
+            limits = np.iinfo(written.stored)
+            if not limits.min <= value <= limits.max:
+                raise CorruptError(f"a number in Avro is no {written.arrow}")
         case Decimal(), _:
             unscaled = decimal.Decimal(int.from_bytes(value, "big", signed=True))
             return unscaled.scaleb(-written.scale, _PRECISE)

@@ -104,13 +104,27 @@ class RowDecoder:
             raise InvalidError(f"the key has {len(fields)} columns, not {len(values)}")
         columns = []
         for value, field in zip(values, fields, strict=True):
+            wrong = InvalidError(
+                f"the value of the key's column '{field.name}' is not of type {field.type}"
+            )
+            if _would_be_cut(value, field.type):
+                raise wrong
             try:
                 columns.append(pa.array([value], field.type))
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as failure:
-                raise InvalidError(
-                    f"the value of the key's column '{field.name}' is not of type {field.type}"
-                ) from failure
+                raise wrong from failure
         return self._layout.encode(columns)
+
+
+def _would_be_cut(value: object, of: Any) -> bool:  # noqa: ANN401 - the stubs lack nested types
+    """Return whether Arrow would make an integer of a float, in the value or in what it has."""
+    if isinstance(value, float | np.floating):
+        return not pa.types.is_floating(of)
+    if isinstance(value, dict) and pa.types.is_struct(of):
+        return any(_would_be_cut(value.get(field.name), field.type) for field in of)
+    if isinstance(value, list | tuple) and pa.types.is_large_list(of):
+        return any(_would_be_cut(each, of.value_type) for each in value)
+    return False
 
 
 def _codecs(schema: FamilySchema, value: Struct, form: RowForm) -> tuple[RowCodec, RowCodec]:

@@ -49,7 +49,7 @@ def partition_of(columns: Sequence[pa.Array[Any]], partitions: int) -> NDArray[n
         partitions: how many there are.
 
     Raises:
-        UnsupportedStateError: Spark has no hash for the type of a column.
+        UnsupportedStateError: a column has a type that is not the reader's.
     """
     return np.mod(spark_hash(columns).view(np.int32), np.int32(partitions))
 
@@ -58,7 +58,7 @@ def spark_hash(columns: Sequence[pa.Array[Any]], seed: int = _SEED) -> Hashes:
     """Return Spark's ``hash`` of each row, unsigned.
 
     Raises:
-        UnsupportedStateError: Spark has no hash for the type of a column.
+        UnsupportedStateError: a column has a type that is not the reader's.
     """
     hashes = np.full(len(columns[0]) if columns else 0, seed, np.uint32)
     # Products and sums wrap.
@@ -74,7 +74,7 @@ def _fold(column: pa.Array[Any], hashes: Hashes) -> Hashes:
         return hashes
     hash_of = next((found for is_type, found in _HASHES if is_type(column.type)), None)
     if hash_of is None:
-        raise UnsupportedStateError(f"Spark has no hash for values of {column.type}")
+        raise UnsupportedStateError(f"the reader knows no hash for values of {column.type}")
     if not column.null_count:
         return hash_of(column, hashes)
     valid = column.is_valid().to_numpy(zero_copy_only=False)

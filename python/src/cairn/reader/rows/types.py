@@ -162,12 +162,10 @@ class Field:
     Attributes:
         name: as Spark has it.
         type: its type.
-        is_nullable: as Spark declares it, which binds only the Avro encoding.
     """
 
     name: str
     type: Type
-    is_nullable: bool = True
 
     @property
     def arrow(self) -> pa.Field[Any]:
@@ -241,7 +239,7 @@ def _type(json: object, where: str, depth: int) -> Type:
             return _struct(json, where, depth)
         case "array":
             element = _type(json.get("elementType"), f"{where}[]", depth + 1)
-            items = Field("element", element, bool(json.get("containsNull", True)))
+            items = Field("element", element)
             return Array(pa.large_list(items.arrow), items)
         case "map":
             return _map(json, where, depth)
@@ -262,16 +260,15 @@ def _struct(json: Mapping[str, Any], where: str, depth: int) -> Struct:
         if not isinstance(name, str):
             raise CorruptError(f"{where} has a field without a name")
         found = _type(each.get("type"), f"{where}.{name}", depth + 1)
-        result.append(Field(name, found, bool(each.get("nullable", True))))
+        result.append(Field(name, found))
     return struct_type(tuple(result))
 
 
 def _map(json: Mapping[str, Any], where: str, depth: int) -> Map:
-    key = Field("key", _type(json.get("keyType"), f"{where}{{key}}", depth + 1), is_nullable=False)
+    key = Field("key", _type(json.get("keyType"), f"{where}{{key}}", depth + 1))
     value = Field(
         "value",
         _type(json.get("valueType"), f"{where}{{value}}", depth + 1),
-        bool(json.get("valueContainsNull", True)),
     )
     arrow: Any = pa.map_(key.arrow.with_nullable(False), value.arrow)  # noqa: FBT003
     entries = pa.struct([arrow.key_field, arrow.item_field])

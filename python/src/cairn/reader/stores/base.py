@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
-from cairn.storage.base import MAX_GET_BYTES
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -41,11 +39,9 @@ class ReadLimits:
     Attributes:
         memory_bytes: memory for the changes that are newer than a snapshot. Changes that need more
             are read several times, each time for a part of the keys. One row may have an eighth.
-        object_bytes: a larger object is not read.
     """
 
     memory_bytes: int = 512 << 20
-    object_bytes: int = MAX_GET_BYTES
 
     @property
     def row_bytes(self) -> int:

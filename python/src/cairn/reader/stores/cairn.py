@@ -10,6 +10,8 @@ scan, the scan goes on behind its last key, on another way to the version, which
 
 from __future__ import annotations
 
+import os
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -19,7 +21,9 @@ import pyarrow as pa
 import pyarrow.compute
 
 from cairn.checkpoint.stored_versions import DAMAGES, StoredVersions
+from cairn.clock import SYSTEM_CLOCK
 from cairn.errors import CairnError, CorruptError
+from cairn.format import pin
 from cairn.format.manifest import MAX_OBJECT_BYTES
 from cairn.format.names import manifest_name
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
@@ -42,15 +46,18 @@ from cairn.rocks import keys as layout
 from cairn.rocks.sst.decoding import DELETE, MERGE, PUT, Entries
 from cairn.rocks.version_edits import sorted_runs
 from cairn.store.load.detours import Detours
+from cairn.store.load.lineage import reading_of
 from cairn.store.rows.sorting import key_order
 from cairn.store.state.version import StoreVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from cairn.checkpoint.reader_pins import ReaderPins
     from cairn.format.changelog import Changelog
     from cairn.format.header import ColumnFamily
     from cairn.format.manifest import Manifest
+    from cairn.ids import CheckpointId
     from cairn.rocks.version_edits import LiveFile
     from cairn.storage.base import ObjectStore
 
@@ -61,6 +68,9 @@ _THREADS = 8
 _KIND_OF_OP = np.zeros(256, np.uint8)
 _KIND_OF_OP[[OP_PUT, OP_DELETE, OP_APPEND]] = PUT, DELETE, MERGE
 _SAMPLED_ROWS = 1024
+_KEPT_BYTES = 64 << 10
+_GRACE_MS = 3_600_000
+"""The default: a reader does not know the query's setting. Pins are renewed far more often."""
 _NO_DELIMITER = b""
 _ROW_CHECKSUM = "rowChecksum:"
 _KEY_AND_VALUE = ("key", "value")
@@ -74,6 +84,7 @@ class CairnRows:
         version: Spark's number; 0 is empty.
         checkpoint_id: Spark's id of the version; ``None`` in checkpoint format 1.
         limits: of the memory.
+        pins: protect the version from retention, if the read takes long.
 
     Attributes:
         families: the column families by name.
@@ -89,7 +100,9 @@ class CairnRows:
         version: int,
         checkpoint_id: str | None,
         limits: ReadLimits | None = None,
+        pins: ReaderPins | None = None,
     ) -> None:
+        self._pin = None if pins is None else pins.begin(_Pinned(versions))
         self._versions = versions
         self._version = version
         self._checkpoint_id = checkpoint_id
@@ -118,8 +131,15 @@ class CairnRows:
         except DAMAGES as failure:
             self._go_around(failure)
             return
-        self._changelogs[head.header.ref] = head
-        self._way = replace(StoreVersion.of_header(head.header), version=self._version)
+        # Many stores may be open at a time, and be read one after the other.
+        if head.size_bytes <= _KEPT_BYTES:
+            self._changelogs[head.header.ref] = head
+        self._take(replace(StoreVersion.of_header(head.header), version=self._version))
+
+    def _take(self, way: StoreVersion) -> None:
+        self._way = way
+        if self._pin is not None:
+            self._pin.reads(reading_of(way))
 
     def _go_around(self, failure: CairnError) -> None:
         """Take the next way that needs no damaged object.
@@ -134,8 +154,11 @@ class CairnRows:
             self._all_detours.avoid(failure)
         way = next(self._detours, None)
         if way is None:
-            raise self._all_detours.failure()
-        self._way = way
+            first = self._all_detours.failure()
+            if self._pin is not None:
+                self._pin.explain(first)
+            raise first
+        self._take(way)
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -177,6 +200,8 @@ class CairnRows:
     def close(self) -> None:
         """Free the memory, and close the objects. Idempotent."""
         self._changelogs.clear()
+        if self._pin is not None:
+            self._pin.release()
         self._versions.objects.close()
 
     def __enter__(self) -> Self:
@@ -251,6 +276,30 @@ class CairnRows:
 _LARGE = pa.large_binary()
 _COPIES = 4
 """The memory of writes that are sorted and merged, by that of the writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pinned:
+    """The store of a reader's pin."""
+
+    versions: StoredVersions
+
+    @property
+    def objects(self) -> ObjectStore:
+        return self.versions.objects
+
+    @property
+    def grace_ms(self) -> int:
+        return _GRACE_MS
+
+    def pin_content(self, checkpoint_id: CheckpointId | None) -> bytes:
+        return pin.encode(
+            self.versions.store,
+            run_id="reader",
+            instance=f"{socket.gethostname()}:{os.getpid()}",
+            written_at_ms=int(SYSTEM_CLOCK.now().timestamp() * 1000),
+            checkpoint_id=checkpoint_id,
+        )
 
 
 @dataclass(frozen=True, slots=True)

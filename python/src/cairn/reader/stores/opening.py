@@ -5,10 +5,13 @@ Layer: reader.stores.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cairn.checkpoint.reader_pins import ReaderPins
 from cairn.checkpoint.stored_versions import StoredVersions
+from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
 from cairn.errors import MissingError
 from cairn.ids import DEFAULT_STORE, StoreId
 from cairn.reader.stores.cairn import CairnRows
@@ -29,6 +32,14 @@ _STORES_OF_A_JOIN = (
     "right-keyWithIndexToValue",
 )
 """In the order in which the commit log has their ids."""
+
+
+@functools.cache
+def _reader_pins() -> ReaderPins:
+    """Return the pins of this process; their thread ends with it."""
+    pins = ReaderPins(SYSTEM_CLOCK, SYSTEM_ENTROPY)
+    pins.start()
+    return pins
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,7 @@ class StorePlace:
         store = StoreId(self.operator, partition, self.store)
         versions = StoredVersions(root, store, 1 if self.unique_ids is None else 2)
         try:
-            return CairnRows(versions, self.version, id_, limits)
+            return CairnRows(versions, self.version, id_, limits, _reader_pins())
         except BaseException:
             root.close()
             raise

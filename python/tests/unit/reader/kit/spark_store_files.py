@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-from rocksdict import Checkpoint, Options, Rdict, WriteOptions
+from rocksdict import Checkpoint, Options, Rdict
 
 from cairn.checksum import crc32c
 from cairn.reader.stores.base import StoreRows
@@ -128,17 +128,17 @@ class RocksSnapshots:
         self._count += 1
         database = self._work / f"db{self._count}"
         files = _database_files(database, rows)
-        ssts = [one for one in files if one.endswith(".sst")]
-        for one in ssts:
-            self._objects.put(f"{self._folder}/SSTs/{self._count}-{one}", files[one])
+        ssts = {one: f"{Path(name).stem}-{one}" for one in files if one.endswith(".sst")}
+        for one, stored in ssts.items():
+            self._objects.put(f"{self._folder}/SSTs/{stored}", files[one])
         metadata: dict[str, object] = {
             "sstFiles": [
                 {
                     "localFileName": one,
-                    "dfsSstFileName": f"{self._count}-{one}",
+                    "dfsSstFileName": stored,
                     "sizeBytes": len(files[one]),
                 }
-                for one in ssts
+                for one, stored in ssts.items()
             ],
             "numKeys": len(rows),
         }
@@ -162,11 +162,9 @@ def zipped(members: Mapping[str, bytes]) -> bytes:
 
 def _database_files(folder: Path, rows: Mapping[bytes, bytes]) -> dict[str, bytes]:
     database = Rdict(str(folder), Options(raw_mode=True))
-    options = WriteOptions()
-    options.disable_wal = True
     try:
         for key, value in rows.items():
-            database.put(key, value, write_opt=options)
+            database.put(key, value)
         database.flush()
         copy = folder.with_name(f"{folder.name}-copy")
         checkpoint: Any = Checkpoint(database)
@@ -181,7 +179,8 @@ def rows_of(store: StoreRows, family: str = "default") -> dict[bytes, bytes]:
     """Return the rows of a family; each key must come once."""
     rows: dict[bytes, bytes] = {}
     for batch in store.rows(family):
-        for key, value in zip(batch.keys.to_pylist(), batch.values.to_pylist(), strict=True):
+        keys: list[Any] = batch.keys.to_pylist()
+        for key, value in zip(keys, batch.values.to_pylist(), strict=True):
             assert key not in rows
-            rows[key] = value
+            rows[key] = value or b""
     return rows

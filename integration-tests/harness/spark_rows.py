@@ -155,10 +155,10 @@ class Typed:
     values: Values
 
 
-def struct_json(types: list[Json]) -> dict[str, Any]:
+def struct_json(types: list[Json], prefix: str = "c") -> dict[str, Any]:
     """Return the JSON of a struct of nullable fields ``c0``, ``c1`` and so on."""
     fields = [
-        {"name": f"c{index}", "type": of, "nullable": True, "metadata": {}}
+        {"name": f"{prefix}{index}", "type": of, "nullable": True, "metadata": {}}
         for index, of in enumerate(types)
     ]
     return {"type": "struct", "fields": fields}
@@ -170,7 +170,7 @@ def _integers(bits: int) -> Values:
 
 _FLOATS = st.floats(width=32, allow_nan=False)
 _DOUBLES = st.floats(allow_nan=False)
-_DAY_NANOS = 86_400 * 10**9
+_DAY_MICROS = 86_400 * 10**6
 _INTERVALS = st.tuples(
     _integers(32), _integers(32), st.integers(-(2**52), 2**52).map(lambda micros: micros * 1000)
 )
@@ -204,7 +204,11 @@ SIMPLE = [
     _typed("date", pa.date32(), _integers(32)),
     _typed("timestamp", pa.timestamp("us", "UTC"), _integers(64)),
     _typed("timestamp_ntz", pa.timestamp("us"), _integers(64)),
-    _typed("time(6)", pa.time64("ns"), st.integers(0, _DAY_NANOS - 1)),
+    _typed(
+        "time(6)",
+        pa.time64("ns"),
+        st.integers(0, _DAY_MICROS - 1).map(lambda micros: micros * 1000),
+    ),
     _typed("interval day to second", pa.duration("us"), _integers(64)),
     _typed("interval year to month", pa.int32(), _integers(32)),
     _typed("decimal(7,2)", pa.decimal128(7, 2), _decimals(7, 2)),
@@ -222,6 +226,8 @@ SIMPLE = [
 ]
 """The types without types in them."""
 
+(LONG,) = (of for of in SIMPLE if of.json == "long")
+
 
 def _array(of: Typed) -> Typed:
     json = {"type": "array", "elementType": of.json, "containsNull": True}
@@ -235,29 +241,50 @@ def _map(key: Typed, value: Typed) -> Typed:
         "valueType": value.json,
         "valueContainsNull": True,
     }
+    keys = key.values.filter(lambda each: each is not None)
+    # Spark has no two keys that are equal, as 0.0 and -0.0 are.
     entries = st.lists(
-        st.tuples(key.values.filter(lambda each: each is not None), value.values), max_size=3
+        st.tuples(keys, value.values), max_size=3, unique_by=lambda pair: str(pair[0]).strip("-")
     )
     return _typed(json, pa.map_(key.arrow, value.arrow), entries)
 
 
 def _struct(types: list[Typed]) -> Typed:
-    json = struct_json([of.json for of in types])
-    arrow = pa.struct([(f"c{index}", of.arrow) for index, of in enumerate(types)])
-    values = st.fixed_dictionaries({f"c{index}": of.values for index, of in enumerate(types)})
-    return _typed(json, arrow, values)
+    jsons = [of.json for of in types]
+    # Spark's Avro has no struct in another of the same name, which is that of its field.
+    prefix = f"c{len(str(jsons))}_"
+    names = [f"{prefix}{index}" for index in range(len(types))]
+    arrow = pa.struct([(name, of.arrow) for name, of in zip(names, types, strict=True)])
+    values = {name: of.values for name, of in zip(names, types, strict=True)}
+    return _typed(struct_json(jsons, prefix), arrow, st.fixed_dictionaries(values))
 
 
-def _deeper(types: st.SearchStrategy[Typed]) -> st.SearchStrategy[Typed]:
-    keys = st.sampled_from([of for of in SIMPLE if of.json != "void"])
-    return st.one_of(
-        types.map(_array),
-        st.tuples(keys, types).map(lambda pair: _map(*pair)),
-        st.lists(types, max_size=3).map(_struct),
-    )
+def nested(
+    simple: list[Typed], map_keys: list[Typed], *, has_null_elements: bool = True
+) -> st.SearchStrategy[Typed]:
+    """Return a strategy for some types, and structs, arrays and maps of them."""
+    keys = st.sampled_from(map_keys)
+
+    def deeper(types: st.SearchStrategy[Typed]) -> st.SearchStrategy[Typed]:
+        elements = types if has_null_elements else types.filter(_has_values).map(_without_null)
+        return st.one_of(
+            elements.map(_array),
+            st.tuples(keys, elements).map(lambda pair: _map(*pair)),
+            st.lists(types, max_size=3).map(_struct),
+        )
+
+    return st.recursive(st.sampled_from(simple), deeper, max_leaves=4)
 
 
-TYPES: st.SearchStrategy[Typed] = st.recursive(st.sampled_from(SIMPLE), _deeper, max_leaves=4)
+def _has_values(of: Typed) -> bool:
+    return bool(of.json != "void")
+
+
+def _without_null(of: Typed) -> Typed:
+    return Typed(of.json, of.arrow, of.values.filter(lambda value: value is not None))
+
+
+TYPES = nested(SIMPLE, [of for of in SIMPLE if of.json != "void"])
 """Any type, nested to some depth."""
 
 
