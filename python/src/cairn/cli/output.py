@@ -296,6 +296,8 @@ def _csv_cell(cell: object) -> str:
 
 def _table_cell(cell: object) -> str:
     # A state has what the world sent: nothing of it may control the terminal.
+    if isinstance(cell, list) and all(isinstance(one, str) for one in cell):
+        cell = ", ".join(cell)
     text = _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", _text(cell)[: _CELL_CHARS + 1])
     return text if len(text) <= _CELL_CHARS else f"{text[: _CELL_CHARS - 1]}…"
 
