@@ -35,7 +35,7 @@ PRODUCTS = ("book", "lamp", "tea")
 # 2026-03-01 09:00 UTC.
 START_S = 1_772_355_600
 BATCH_S = 300
-ORDER = "id long, customer string, product string, amount decimal(8,2), at timestamp"
+ORDER = "id long, customer string, product string, amount decimal(8,2), ordered_at timestamp"
 PAYMENT = "order_id long, paid_at timestamp"
 RESULT = "customer string, orders long, paid decimal(12,2)"
 
@@ -89,7 +89,7 @@ def write_inputs(folder: Path) -> None:
                     "customer": BUYERS[number % len(BUYERS)],
                     "product": PRODUCTS[number % len(PRODUCTS)],
                     "amount": f"{5 + number * 7 % 40}.{number * 5 % 100:02}",
-                    "at": _text(at_s),
+                    "ordered_at": _text(at_s),
                 }
             )
             payment: dict[str, object] = {"order_id": number, "paid_at": _text(at_s + 30)}
@@ -109,10 +109,10 @@ def _text(seconds: int) -> str:
 def customers(spark: SparkSession, inputs: Path) -> DataFrame:
     """Return the rows of the query."""
     reader = spark.readStream.option("maxFilesPerTrigger", 1)
-    orders = reader.schema(ORDER).json(f"{inputs}/orders").withWatermark("at", "10 minutes")
+    orders = reader.schema(ORDER).json(f"{inputs}/orders").withWatermark("ordered_at", "10 minutes")
     payments = reader.schema(PAYMENT).json(f"{inputs}/payments")
     payments = payments.withWatermark("paid_at", "10 minutes")
-    near = f.expr("id = order_id AND paid_at BETWEEN at AND at + INTERVAL 1 HOUR")
+    near = f.expr("id = order_id AND paid_at BETWEEN ordered_at AND ordered_at + INTERVAL 1 HOUR")
     paid = orders.join(payments, near).select("customer", "product", "id", "amount")
     by_customer = paid.groupBy("customer")
     return by_customer.transformWithState(Customers(), RESULT, "Append", "None")

@@ -158,7 +158,10 @@ def _run(duckdb: Any, sql: str, tables: Tables, limit: int | None, output: Outpu
                 connection.execute("SET TimeZone = 'UTC'")
                 for name, table in tables:
                     connection.register(name, table)
-                reader = connection.sql(sql).to_arrow_reader()
+                result = connection.sql(sql)
+                if result is None:
+                    raise click.UsageError("there is no statement in the SQL.")
+                reader = result.to_arrow_reader()
                 output.write(reader.schema, limited(reader, limit))
             except (duckdb.Error, OSError) as problem:
                 if tables.failure is not None:
