@@ -1,9 +1,9 @@
-"""plain: the cells of an Arrow array as values that JSON has.
+r"""plain: the cells of an Arrow array as values that JSON has.
 
 Layer: cli.  Spec: docs/commands.md#values.
 
     numbers, true, false, null      the same; infinities and NaN are text
-    text                            the same; bytes that are not UTF-8 as \\xNN
+    text                            the same; bytes that are not UTF-8 as \xNN
     binary                          hexadecimal
     decimals                        text
     timestamps, dates, times        text, ISO 8601; UTC with a Z, no letter without a zone
@@ -35,7 +35,8 @@ def plain(array: Any) -> list[Any]:  # noqa: ANN401 - see above
     kind = array.type
     for is_kind, cells in _KINDS:
         if is_kind(kind):
-            return cells(array)
+            result: list[Any] = cells(array)
+            return result
     return [None if value is None else str(value) for value in array.to_pylist()]
 
 
@@ -119,7 +120,9 @@ def _interval(months: int, days: int, units: int, per_s: int) -> str:
     hours, seconds = divmod(seconds, 3600)
     minutes, seconds = divmod(seconds, 60)
     date = "".join(f"{number}{unit}" for number, unit in ((months, "M"), (days, "D")) if number)
-    time = "".join(f"{sign}{number}{unit}" for number, unit in ((hours, "H"), (minutes, "M")) if number)
+    time = "".join(
+        f"{sign}{number}{unit}" for number, unit in ((hours, "H"), (minutes, "M")) if number
+    )
     if seconds or fraction:
         digits = f".{fraction:0{len(str(per_s)) - 1}}".rstrip("0.") if fraction else ""
         time += f"{sign}{seconds}{digits}S"
@@ -160,7 +163,9 @@ def _maps(array: Any) -> list[Any]:  # noqa: ANN401 - see above
     is_object = _is_text(array.type.key_type)
     result: list[Any] = []
     for is_valid, (start, end) in zip(array.is_valid().to_pylist(), pairwise(offsets), strict=True):
-        pairs = zip(keys[start - first : end - first], values[start - first : end - first], strict=True)
+        pairs = zip(
+            keys[start - first : end - first], values[start - first : end - first], strict=True
+        )
         result.append((dict(pairs) if is_object else list(map(list, pairs))) if is_valid else None)
     return result
 
@@ -176,9 +181,7 @@ def _is_bytes(kind: Any) -> bool:  # noqa: ANN401 - see above
 
 
 def _is_list(kind: Any) -> bool:  # noqa: ANN401 - see above
-    return bool(
-        types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    )
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _is_same(kind: Any) -> bool:  # noqa: ANN401 - see above

@@ -13,8 +13,8 @@ import click
 
 from cairn.cli.exit_codes import Exit
 from cairn.cli.options import (
-    LOCATION_HELP,
     BatchNumber,
+    CheckpointCommand,
     Place,
     Stores,
     with_limit,
@@ -42,13 +42,7 @@ FIELDS = (
 )
 
 
-@click.command(
-    help="Show the keys that were added, removed or changed between the batches BEFORE and AFTER; "
-    "exit 3 if there are any.\n\nBoth are numbers of batches, or latest. Without --operator and "
-    "--store all stores are compared, but those that an operator has for itself. Each store is "
-    "read twice; memory grows by 32 bytes per key of a partition. Keys and values are compared as "
-    f"stored bytes.\n\n{LOCATION_HELP}"
-)
+@click.command(cls=CheckpointCommand)
 @with_place
 @click.argument("before", type=BatchNumber())
 @click.argument("after", type=BatchNumber())
@@ -69,7 +63,12 @@ def diff(
     limit: int | None,
     output: Output,
 ) -> None:
-    """See the help."""
+    """Show the keys that were added, removed or changed; exit 3 if there are any.
+
+    BEFORE and AFTER are numbers of batches, or latest. Without --operator and --store all stores
+    are compared, but those that an operator has for itself. Each store is read twice; memory grows
+    by 32 bytes per key of a partition. Keys and values are compared as stored bytes.
+    """
     from cairn.cli.selection import chosen_stores  # noqa: PLC0415 - it imports pyarrow
 
     with ExitStack() as stack:

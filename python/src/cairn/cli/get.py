@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cairn.cli.options import LOCATION_HELP, Place, Stores, with_batch, with_key, with_place
-from cairn.cli.options import with_stores
+from cairn.cli.options import (
+    CheckpointCommand,
+    Place,
+    Stores,
+    with_batch,
+    with_key,
+    with_place,
+    with_stores,
+)
 from cairn.cli.output import Field, Output, with_output
 from cairn.errors import NotThereError
 
@@ -29,12 +36,7 @@ FIELDS = (
 )
 
 
-@click.command(
-    help="Show one key in every store and family that has it; exit 4 if none has it.\n\nA store is "
-    "searched if its key has the given columns. With all columns on which Spark's partition of a "
-    "key depends, one partition is read; of a whole key in Cairn's stores only some blocks of it."
-    f"\n\n{LOCATION_HELP}"
-)
+@click.command(cls=CheckpointCommand)
 @with_place
 @with_batch
 @with_stores
@@ -43,7 +45,12 @@ FIELDS = (
 def get(
     place: Place, batch: int | None, stores: Stores, key: dict[str, Any], output: Output
 ) -> None:
-    """See the help."""
+    """Show one key in every store and family that has it; exit 4 if none has it.
+
+    A store is searched if its key has the given columns. With all columns on which Spark's
+    partition of a key depends, one partition is read; of a whole key in Cairn's stores only some
+    blocks of it.
+    """
     from cairn.cli.selection import chosen_stores  # noqa: PLC0415 - it imports pyarrow
 
     with place.open() as checkpoint:
@@ -55,7 +62,8 @@ def get(
         searched = [(one, state) for one, state in states if set(key) <= set(state.key_columns)]
         if not searched:
             keys = "; ".join(
-                f"{one.operator}/{one.name}: {', '.join(state.key_columns)}" for one, state in states
+                f"{one.operator}/{one.name}: {', '.join(state.key_columns)}"
+                for one, state in states
             )
             raise click.UsageError(f"no store has these columns in its key. The keys are {keys}.")
         rows = list(_rows(searched, key))

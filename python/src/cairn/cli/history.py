@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cairn.cli.options import LOCATION_HELP, Place, Stores, with_key, with_place, with_stores
+from cairn.cli.options import CheckpointCommand, Place, Stores, with_key, with_place, with_stores
 from cairn.cli.output import Field, Output, with_output
 
 if TYPE_CHECKING:
@@ -28,12 +28,7 @@ FIELDS = (
 )
 
 
-@click.command(
-    help="Show the batches that changed a key, with its rows before and after.\n\nOne store is "
-    "searched: without --operator that of operator 0; --store is needed if the operator has "
-    "several. All batches whose state is still there are read, each as get reads one."
-    f"\n\n{LOCATION_HELP}"
-)
+@click.command(cls=CheckpointCommand)
 @with_place
 @with_stores
 @with_key
@@ -48,7 +43,11 @@ def history(
     last: int | None,
     output: Output,
 ) -> None:
-    """See the help."""
+    """Show the batches that changed a key, with its rows before and after.
+
+    One store is searched: without --operator that of operator 0; --store is needed if the operator
+    has several. All batches whose state is still there are read, each as get reads one.
+    """
     batches = (first or 0, sys.maxsize if last is None else last)
     with place.open() as checkpoint:
         output.write_fields(FIELDS, _rows(checkpoint, stores, key, batches))
@@ -59,12 +58,12 @@ def _rows(
 ) -> Iterator[list[Any]]:
     from cairn.cli.selection import key_of  # noqa: PLC0415 - it imports pyarrow
 
-    names = {"store": stores.store, "family": stores.family}
-    operator = stores.operator or 0
+    operator, store, family = stores.operator or 0, stores.store, stores.family
     # A store that does not exist is an error now; at an earlier batch it may have been absent.
-    schema = checkpoint.state(operator, **names).schema
-    changes = checkpoint.history(key_of(key, schema), operator=operator, **names, batches=batches)
-    for one in changes:
+    own_key = key_of(key, checkpoint.state(operator, store, family).schema)
+    for one in checkpoint.history(
+        own_key, operator=operator, store=store, family=family, batches=batches
+    ):
         change = "changed"
         if one.before is None:
             change = "first"

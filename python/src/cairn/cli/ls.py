@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cairn.cli.options import LOCATION_HELP, Place, with_batch, with_place
-from cairn.cli.output import Field, Output, with_output
+from cairn.cli.options import CheckpointCommand, Place, with_batch, with_place
+from cairn.cli.output import Field, Fields, Output, with_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from cairn.reader.checkpoint import Checkpoint, StoreInfo
 
-STORE_FIELDS = (
+STORE_FIELDS: Fields = (
     Field("operator", "integer", "number of the stateful operator"),
     Field("operator_name", "string or null", "Spark's name of its kind; null before Spark 4.0"),
     Field("name", "string", "short name of the rows, unique within the operator"),
@@ -33,10 +33,10 @@ STORE_FIELDS = (
     Field("last_batch", "integer", "newest committed batch"),
     Field("columns", "array of strings", "columns of the rows"),
 )
-ALL_FIELDS = (
+ALL_FIELDS: Fields = (
     Field("is_internal", "boolean", "whether the operator has it for itself; with --all"),
 )
-COUNT_FIELDS = (Field("keys", "integer", "number of keys; with --count"),)
+COUNT_FIELDS: Fields = (Field("keys", "integer", "number of keys; with --count"),)
 BATCH_FIELDS = (
     Field("batch", "integer", "number of the batch"),
     Field("watermark", "string", "watermark that the batch leaves to the next one"),
@@ -55,11 +55,7 @@ FILE_FIELDS = (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@click.command(
-    help="List the stores of a checkpoint, with --batches its batches, with --files the objects of "
-    "the stores.\n\nThe list of stores costs some requests per operator, however large the state "
-    f"is.\n\n{LOCATION_HELP}"
-)
+@click.command(cls=CheckpointCommand)
 @with_place
 @with_batch
 @click.option(
@@ -90,7 +86,10 @@ def ls(
     is_batches: bool,
     is_files: bool,
 ) -> None:
-    """See the help."""
+    """List the stores of a checkpoint, or its batches, or the objects of the stores.
+
+    The list of stores costs some requests per operator, however large the state is.
+    """
     if is_batches + is_files + (is_all or is_count) > 1:
         raise click.UsageError("--batches, --files, and --all or --count exclude each other.")
     with place.open() as checkpoint:

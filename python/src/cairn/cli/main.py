@@ -29,7 +29,11 @@ COMMANDS = {
 }
 """The commands with their short helps: the module of each has the command under its own name."""
 
-_NOT_THERE = (NotThereError, NoSuchBucketError)
+
+class NotThere(click.ClickException):
+    """A failure that has an exit code of its own."""
+
+    exit_code = Exit.NOT_THERE
 
 
 class CairnGroup(click.Group):
@@ -60,10 +64,10 @@ class CairnGroup(click.Group):
         """
         try:
             return super().invoke(ctx)
+        except (NotThereError, NoSuchBucketError) as error:
+            raise NotThere(str(error)) from error
         except CairnError as error:
-            failure = click.ClickException(str(error))
-            failure.exit_code = Exit.NOT_THERE if isinstance(error, _NOT_THERE) else Exit.ERROR
-            raise failure from error
+            raise click.ClickException(str(error)) from error
 
 
 @click.group(cls=CairnGroup, context_settings={"help_option_names": ["-h", "--help"]})

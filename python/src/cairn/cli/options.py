@@ -7,6 +7,7 @@ the decorator says.
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,11 +25,37 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 LATEST = "latest"
 
-LOCATION_HELP = """\
+_LOCATION_HELP = """\
 LOCATION is the query's checkpointLocation: a folder; s3://bucket/path (or s3a), with credentials
 from the AWS chain (AWS_PROFILE, AWS_ACCESS_KEY_ID, ...); or the URL of another file system that
 Hadoop reaches, such as hdfs://..., with settings from HADOOP_CONF_DIR. For the last one the command
-starts a JVM, and needs an installed Spark."""
+starts a JVM, and needs an installed Spark. A path without a scheme is a local folder: write the
+whole URL where the job leaves it to fs.defaultFS."""
+
+
+_OF_STORAGE = ("s3_endpoint", "s3_region", "hadoop_conf", "jars")
+
+
+class CheckpointCommand(click.Command):
+    """A command with a LOCATION.
+
+    Its help explains the location after the function's docstring, and has the options of storage
+    last.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        help: str,  # noqa: A002 - click's own
+        params: list[click.Parameter],
+        **settings: Any,  # noqa: ANN401 - any of click's
+    ) -> None:
+        super().__init__(
+            name,
+            help=f"{inspect.cleandoc(help)}\n\n{_LOCATION_HELP}",
+            params=sorted(params, key=lambda one: one.name in _OF_STORAGE),
+            **settings,
+        )
 
 
 @dataclass(frozen=True)
@@ -135,7 +162,8 @@ def with_place(command: Command) -> Command:
             "may be repeated.",
         ),
     ]
-    return _with(run, parameters)
+    decorated: Command = _with(run, parameters)
+    return decorated
 
 
 class BatchNumber(click.ParamType[int | None]):
@@ -149,9 +177,10 @@ class BatchNumber(click.ParamType[int | None]):
         """Return the number."""
         if value == LATEST:
             return None
-        if str(value).isascii() and str(value).isdecimal():
-            return int(str(value))
-        self.fail(f"{value!r} is neither a number of a batch nor {LATEST!r}.", param, ctx)
+        text = str(value)
+        if not (text.isascii() and text.isdecimal()):
+            self.fail(f"{value!r} is neither a number of a batch nor {LATEST!r}.", param, ctx)
+        return int(text)
 
 
 with_batch: Callable[[Command], Command] = click.option(
@@ -192,7 +221,8 @@ def with_stores(command: Command) -> Command:
             help="Spark's name of the column family, if the store has several.",
         ),
     ]
-    return _with(run, parameters)
+    decorated: Command = _with(run, parameters)
+    return decorated
 
 
 def _key(_: click.Context, __: click.Parameter, value: str) -> dict[str, Any]:
@@ -210,9 +240,9 @@ with_key: Callable[[Command], Command] = click.option(
     required=True,
     metavar="JSON",
     callback=_key,
-    help="""Key as a JSON object of its columns, e.g. '{"user": "ann"}'. Values are written as in """
-    "the output. With some of the key's columns: all keys that have these values; then the state "
-    "is read whole.",
+    help="""Key as a JSON object of its columns, e.g. '{"user": "ann"}'. Values are written """
+    "as in the output. With some of the key's columns: all keys that have these values; partitions "
+    "are then read whole.",
 )
 
 with_limit: Callable[[Command], Command] = click.option(
@@ -232,7 +262,7 @@ with_partitions: Callable[[Command], Command] = click.option(
 )
 
 
-def _with(command: Callable[..., Any], parameters: list[Callable[[Any], Any]]) -> Any:  # noqa: ANN401 - as click's decorators
+def _with(run: Any, parameters: list[Callable[[Any], Any]]) -> Any:  # noqa: ANN401 - a decorator
     for parameter in reversed(parameters):
-        command = parameter(command)
-    return command
+        run = parameter(run)
+    return run

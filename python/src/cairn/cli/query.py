@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cairn.cli.options import LOCATION_HELP, Place, with_batch, with_limit, with_place
+from cairn.cli.options import CheckpointCommand, Place, with_batch, with_limit, with_place
 from cairn.cli.output import Field, Output, with_output_or_file
 from cairn.errors import CairnError, PackageMissingError
 
@@ -34,13 +34,7 @@ FIELDS = (
 _NO_NAME = re.compile(r"\W+", re.ASCII)
 
 
-@click.command(
-    help="Query the state by SQL; without SQL, list the tables and their columns.\n\nThe tables are "
-    "op0, the rows of operator 0, or op0_NAME if the operator has several kinds of rows: op0_left "
-    "and op0_right of a join, op0_VARIABLE of transformWithState. The SQL is DuckDB's; only tables "
-    'that it names are read. It needs DuckDB: pip install "cairn-state[query]".\n\n'
-    f"{LOCATION_HELP}"
-)
+@click.command(cls=CheckpointCommand)
 @with_place
 @click.argument("sql", required=False)
 @with_batch
@@ -49,7 +43,12 @@ _NO_NAME = re.compile(r"\W+", re.ASCII)
 def query(
     place: Place, sql: str | None, batch: int | None, limit: int | None, output: Output
 ) -> None:
-    """See the help."""
+    """Query the state by SQL; without SQL, list the tables and their columns.
+
+    The tables are op0, the rows of operator 0, or op0_NAME if the operator has several kinds of
+    rows: op0_left and op0_right of a join, op0_VARIABLE of transformWithState. The SQL is DuckDB's;
+    only tables that it names are read. It needs DuckDB: pip install "cairn-state[query]".
+    """
     duckdb = None if sql is None else _duckdb()
     with place.open() as checkpoint:
         number = checkpoint.view(batch).batch

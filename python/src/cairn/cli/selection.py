@@ -68,21 +68,24 @@ def key_of(key: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
 
 
 def _typed(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any value of JSON
-    if value is None:
-        return None
-    if isinstance(value, dict) and types.is_struct(kind):
-        return {name: _typed(part, kind.field(name).type) for name, part in value.items()}
-    if isinstance(value, dict) and types.is_map(kind):
-        return [(name, _typed(part, kind.item_type)) for name, part in value.items()]
-    if isinstance(value, list) and types.is_map(kind):
-        return [(_typed(key, kind.key_type), _typed(part, kind.item_type)) for key, part in value]
-    if isinstance(value, list) and types.is_large_list(kind):
-        return [_typed(part, kind.value_type) for part in value]
+    if isinstance(value, dict | list):
+        return _nested(value, kind)
     if isinstance(value, str) and types.is_large_binary(kind):
         return bytes.fromhex(value)
     if isinstance(value, str) and types.is_temporal(kind):
         # Arrow wants the zone in the text where the type has one, and nowhere else.
         return pa.scalar(value).cast(kind).as_py()
+    return value
+
+
+def _nested(value: dict[str, Any] | list[Any], kind: Any) -> Any:  # noqa: ANN401 - see above
+    pairs = value.items() if isinstance(value, dict) else value
+    if types.is_map(kind):
+        return [(_typed(key, kind.key_type), _typed(part, kind.item_type)) for key, part in pairs]
+    if types.is_struct(kind) and isinstance(value, dict):
+        return {name: _typed(part, kind.field(name).type) for name, part in value.items()}
+    if types.is_large_list(kind) and isinstance(value, list):
+        return [_typed(part, kind.value_type) for part in value]
     return value
 
 

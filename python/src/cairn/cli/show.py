@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cairn.cli.options import (
-    LOCATION_HELP,
+    CheckpointCommand,
     Place,
     Stores,
     with_batch,
@@ -33,11 +33,7 @@ SCHEMA_FIELDS = (
 )
 
 
-@click.command(
-    help="Show the rows of a store: the columns of the key, those of the value, and the partition."
-    "\n\nWithout --operator it is operator 0; --store is needed if the operator has several kinds "
-    f"of rows.\n\n{LOCATION_HELP}"
-)
+@click.command(cls=CheckpointCommand)
 @with_place
 @with_batch
 @with_stores
@@ -63,7 +59,11 @@ def show(
     *,
     is_schema: bool,
 ) -> None:
-    """See the help."""
+    """Show the rows of a store: the columns of the key, those of the value, and the partition.
+
+    Without --operator it is operator 0; --store is needed if the operator has several kinds of
+    rows.
+    """
     with place.open() as checkpoint:
         state = checkpoint.state(stores.operator or 0, stores.store, stores.family, batch)
         if is_schema:

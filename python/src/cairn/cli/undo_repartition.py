@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cairn.cli.options import LOCATION_HELP, Place, with_place
+from cairn.cli.options import CheckpointCommand, Place, with_place
 
 if TYPE_CHECKING:
     from cairn.checkpoint.spark_logs import UnfinishedRepartition
 
 
-@click.command(
-    help="Take back a refused offline repartition, so that the query starts again.\n\n"
-    f"{LOCATION_HELP} A path without a scheme is a local folder: write the whole URL where the job "
-    "leaves it to fs.defaultFS. Without --apply nothing is deleted: the command prints what it "
-    "found and what it would delete.",
-)
+@click.command(cls=CheckpointCommand)
 @with_place
 @click.option(
     "--apply",
@@ -29,7 +24,10 @@ if TYPE_CHECKING:
     help="Delete the listed entries of Spark's logs. Stop the query first.",
 )
 def undo_repartition(place: Place, *, is_applied: bool) -> None:
-    """See the help."""
+    """Take back a refused offline repartition, so that the query starts again.
+
+    Without --apply nothing is deleted: the command prints what it found and what it would delete.
+    """
     from cairn.checkpoint.spark_logs import find_unfinished_repartition, take_back  # noqa: PLC0415
     from cairn.location import open_location  # noqa: PLC0415
 

@@ -25,11 +25,13 @@ from cairn.reader.state import State
 from cairn.reader.store_files import StoreFiles, count_files
 from cairn.reader.stores.base import ReadLimits
 from cairn.reader.stores.opening import StorePlace
+from cairn.reader.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from cairn.format.spark_log import CommitEntry
+    from cairn.reader.findings import Finding
     from cairn.reader.spark.logs import Provider, StateConf
     from cairn.reader.spark.operators import Operator, OperatorStore
     from cairn.storage.base import ObjectStore
@@ -227,12 +229,14 @@ class Checkpoint:
 
     Attributes:
         location: as it was given.
+        objects: those of the checkpoint.
+        limits: of the memory of reads.
     """
 
     def __init__(self, location: str, objects: ObjectStore, limits: ReadLimits) -> None:
         self.location = location
-        self._objects = objects
-        self._limits = limits
+        self.objects = objects
+        self.limits = limits
         self._views: dict[int, BatchView] = {}
 
     # -- what there is ---------------------------------------------------------------------------
@@ -243,7 +247,7 @@ class Checkpoint:
 
         The state of the older ones may be gone: the logs keep more batches than the stores.
         """
-        return Listing(list_batches(self._objects).committed)
+        return Listing(list_batches(self.objects).committed)
 
     def view(self, batch: int | None = None) -> BatchView:
         """Return the metadata of a batch.
@@ -257,7 +261,7 @@ class Checkpoint:
         number = self._newest() if batch is None else batch
         if number not in self._views:
             try:
-                self._views[number] = BatchView(self._objects, number)
+                self._views[number] = BatchView(self.objects, number)
             except MissingError as failure:
                 committed = self.batches
                 if number in committed:
@@ -275,7 +279,7 @@ class Checkpoint:
         if not committed:
             raise NotThereError(
                 "the query has not committed a batch yet",
-                object_name=self._objects.object_url("commits/"),
+                object_name=self.objects.object_url("commits/"),
                 next_step="wait for its first batch",
             )
         return committed[-1]
@@ -351,7 +355,7 @@ class Checkpoint:
         return Listing(
             files
             for operator in self.view(batch).operators
-            for files in count_files(self._objects, operator)
+            for files in count_files(self.objects, operator)
         )
 
     # -- rows ------------------------------------------------------------------------------------
@@ -380,7 +384,7 @@ class Checkpoint:
         of_operator = view.families(view.operator(operator))
         found = _choose(of_operator, store, family)
         if len(found) == 1:
-            return State(view, found[0], self._limits)
+            return self.state_of(found[0], view.batch)
         names = ", ".join(one.name for one in (found or of_operator))
         if found:
             raise ConfigError(
@@ -393,6 +397,20 @@ class Checkpoint:
             object_name=self.location,
             next_step="choose one of these",
         )
+
+    def state_of(self, family: Family, batch: int) -> State:
+        """Return the rows of a family of this batch."""
+        return State(self.view(batch), family, self.limits)
+
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Finding]:
+        """Yield what is wrong with the checkpoint; see ``docs/reader.md``.
+
+        Reads the whole state of the newest batch, and compares names and sizes of the others.
+
+        Args:
+            progress: called with the number of partitions of stores that were read, and of all.
+        """
+        return verify(self, progress)
 
     def diff(
         self,
@@ -476,7 +494,7 @@ class Checkpoint:
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
-        self._objects.close()
+        self.objects.close()
 
     def __enter__(self) -> Self:
         """Return the checkpoint."""

@@ -4,7 +4,7 @@ Layer: reader. A family is a column family of a store, or a whole store without 
 wraps what the program has: a state variable has its time to live beside it, a timer is a key. The
 columns here are those of the program:
 
-    map variable         key.*, userKey -> key.*, user_key
+    map variable         key.*, userKey.* -> both, by the names of their fields
     timers               key.*, expiryTimestampMs -> key.*, expires_at
     with time to live    value.*, ttlExpirationMs -> value.*, expires_at
     flatMapGroups...     groupState.*, timeoutTimestamp -> groupState.*, expires_at
@@ -37,7 +37,6 @@ pc: Any = pyarrow.compute
 
 EXPIRES_AT = "expires_at"
 PARTITION = "partition"
-USER_KEY = "user_key"
 _MILLIS = pa.timestamp("ms", tz="UTC")
 _MICROS = pa.timestamp("us", tz="UTC")
 _EXPIRY = {
@@ -232,8 +231,6 @@ def _key_columns(key: pa.Schema, schema: FamilySchema) -> Iterator[Named]:
             yield field.name, (place,), field.type, False
         elif field.name in _EXPIRY:
             yield EXPIRES_AT, (place,), _EXPIRY[field.name], True
-        elif field.name == "userKey":
-            yield USER_KEY, (place,), field.type, False
         else:
             yield from _flat(place, field)
 
@@ -277,13 +274,15 @@ def _hashed_key_columns(operator: Operator, store: str, schema: FamilySchema) ->
     every = frozenset(range(count))
     family = schema.name
     name = store if family == DEFAULT_STORE else family
-    if operator.name in (_LIMIT, None) or family.startswith(_TTL):
+    has_no_key = [field["type"] for field in schema.key["fields"]] == ["void"]
+    if operator.name == _LIMIT or has_no_key or family.startswith(_TTL):
         return frozenset()
     if family.endswith("_timestampToKey"):
         return frozenset({1})
     if family.startswith(_TIMERS) or schema.user_key is not None:
         return frozenset({0})
-    if operator.name == _SESSIONS or name.endswith("-keyWithIndexToValue"):
+    is_session = operator.name is None and schema.encoder.prefix_columns
+    if is_session or operator.name == _SESSIONS or name.endswith("-keyWithIndexToValue"):
         return every - {count - 1}
     fields = [field["name"] for field in schema.key["fields"]]
     return frozenset(place for place in every if fields[place] != _EVENT_TIME)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,16 @@ from history import History, Writes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from offline import read_offline
+from rig import STORE
 
 from cairn.errors import DataError
+from cairn.format import manifest
+from cairn.reader.audit import audit_objects
+from cairn.storage.open import open_store
 
 if TYPE_CHECKING:
     from cairn.errors import CairnError
+    from cairn.reader.findings import Finding
 
 Damage = tuple[str, int, str, int]
 
@@ -38,11 +44,11 @@ DAMAGES = st.lists(
 class DamagedHistory(History):
     """A history whose objects can be damaged."""
 
-    def damage(self, kind: str, index: int, how: str, at: int) -> None:
-        """Delete an object, cut it, or flip a bit of it."""
+    def damage(self, kind: str, index: int, how: str, at: int) -> Path | None:
+        """Delete an object, cut it, or flip a bit of it; return it if it is damaged."""
         present = sorted((self.objects / kind).glob("*"))
         if not present:
-            return
+            return None
         # Which snapshots there are depends on threads: `index` chooses among those.
         path = present[index % len(present)]
         content = bytearray(path.read_bytes())
@@ -51,6 +57,23 @@ class DamagedHistory(History):
         elif content:
             content[at % len(content)] ^= 1
             path.write_bytes(content if how == "flip" else content[: at % len(content)])
+        return path
+
+    def audit(self) -> list[Finding]:
+        """Return the findings of the store's objects."""
+        with open_store(str(self.objects), {}) as objects:
+            ids = self.ids if self.checkpoint_format == 2 else [None] * len(self.ids)
+            versions = {number: id_ for number, id_ in enumerate(ids) if number}
+            return list(audit_objects(objects, STORE, self.checkpoint_format, versions))
+
+    def named_objects(self) -> dict[Path, int]:
+        """Return the SSTs that intact manifests name, with the sizes that they say."""
+        named: dict[Path, int] = {}
+        for path in (self.objects / "snapshot").glob("*"):
+            with suppress(DataError):
+                found = manifest.decode(path.read_bytes(), object_name=path.name)
+                named |= {self.objects / file.object_name: file.size_bytes for file in found.files}
+        return named
 
     def failure_of(self, version: int) -> CairnError | None:
         """Load a version and compare its rows; return the error if it cannot be loaded."""
@@ -93,6 +116,33 @@ def test_a_version_has_its_rows_or_its_load_names_an_object(
         for failure in filter(None, failures):
             assert not has_changelogs, failure
             assert folder in str(failure.object_name)
+        history.rig.crash()
+
+
+@settings(max_examples=EXAMPLES)
+@given(steps=STEPS, damages=DAMAGES, checkpoint_format=st.sampled_from([1, 2]))
+def test_the_audit_finds_what_is_gone_or_cut_and_nothing_before(
+    steps: list[Writes | str], damages: list[Damage], checkpoint_format: int
+) -> None:
+    """A flipped bit in an SST is found by reading it, and not by names and sizes."""
+    with tempfile.TemporaryDirectory(prefix="cairn-damage-") as folder:
+        history = DamagedHistory(Path(folder), checkpoint_format)
+        history.run(steps)
+        before = history.audit()
+
+        damaged = [history.damage(*damage) for damage in damages if damage[0] != "changelog"]
+        named = history.named_objects()
+        found = {finding.object_name for finding in history.audit()}
+
+        assert before == []
+        sizes = {path.name: size for path, size in named.items()}
+        for path in filter(None, damaged):
+            if path.parent.name == "snapshot":
+                # One that is gone names nothing any more; a load goes around it.
+                assert not path.exists() or str(path) in found
+            elif path.name in sizes:
+                is_whole = path.exists() and path.stat().st_size == sizes[path.name]
+                assert is_whole or str(path) in found
         history.rig.crash()
 
 

@@ -74,10 +74,12 @@ class Batches:
     Attributes:
         planned: those with an entry in the offset log; the last one may not be complete.
         committed: those with an entry in the commit log as well: only these have state.
+        all_commits: those with an entry in the commit log.
     """
 
     planned: tuple[int, ...]
     committed: tuple[int, ...]
+    all_commits: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,8 @@ def list_batches(checkpoint: ObjectStore) -> Batches:
             next_step="name the query's checkpointLocation, the folder that has 'offsets'",
         )
     known = set(planned)
-    return Batches(tuple(planned), tuple(batch for batch in committed if batch in known))
+    both = tuple(batch for batch in committed if batch in known)
+    return Batches(tuple(planned), both, tuple(committed))
 
 
 def read_conf(checkpoint: ObjectStore, batch: int) -> StateConf:

@@ -71,11 +71,13 @@ class OperatorStore:
             no metadata says it. Stores with families have it per family.
         schema_keys: the schema files that Spark names, oldest first. Empty if the store has one
             under the name that follows from its own.
+        schema_paths: the same, as Spark names them: by their places when it wrote the metadata.
     """
 
     name: str
     prefix_columns: int | None
     schema_keys: tuple[str, ...]
+    schema_paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,10 +248,12 @@ def _store(entry: JsonObject, operator: int) -> OperatorStore:
     paths = as_list(entry.get("stateSchemaFilePaths", []), "stateSchemaFilePaths")
     if "stateSchemaFilePath" in entry:  # before the release of Spark 4.0
         paths = [*paths, entry["stateSchemaFilePath"]]
+    names = [as_text(path, "a schema file") for path in paths]
     return OperatorStore(
         name=_folder_name(as_text(entry.get("storeName"), "storeName")),
         prefix_columns=as_int(entry.get("numColsPrefixKey"), "numColsPrefixKey", most=_INT_MAX),
-        schema_keys=tuple(_schema_key(as_text(path, "a schema file"), operator) for path in paths),
+        schema_keys=tuple(_schema_key(name, operator) for name in names),
+        schema_paths=tuple(names),
     )
 
 

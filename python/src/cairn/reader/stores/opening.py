@@ -6,7 +6,7 @@ Layer: reader.stores.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.reader_pins import ReaderPins
@@ -19,7 +19,7 @@ from cairn.reader.stores.hdfs import HdfsRows
 from cairn.reader.stores.rocksdb import RocksDbRows
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from cairn.reader.spark.logs import Provider
     from cairn.reader.stores.base import ReadLimits, StoreRows
@@ -83,7 +83,7 @@ class StorePlace:
             DataError: the version cannot be read; names the object.
         """
         folder = self.folder(partition)
-        id_ = self._id(partition)
+        id_ = self.id_of(partition)
         if self.provider == "hdfs":
             return HdfsRows(
                 self.objects,
@@ -112,7 +112,24 @@ class StorePlace:
             root.close()
             raise
 
-    def _id(self, partition: int) -> str | None:
+    def at_batch(
+        self, batch: int, unique_ids: Mapping[int, tuple[tuple[str, ...], ...]] | None
+    ) -> StorePlace:
+        """Return the store at another batch.
+
+        Args:
+            batch: the batch.
+            unique_ids: those of all operators at that batch, by the operator's number.
+        """
+        ids = None if unique_ids is None else unique_ids.get(self.operator, ())
+        return replace(self, version=batch + 1, unique_ids=ids)
+
+    def id_of(self, partition: int) -> str | None:
+        """Return Spark's id of the version; ``None`` in checkpoint format 1.
+
+        Raises:
+            MissingError: the commit log has none.
+        """
         if self.unique_ids is None:
             return None
         if partition < len(self.unique_ids):

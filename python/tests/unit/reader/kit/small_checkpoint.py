@@ -56,6 +56,7 @@ class SmallCheckpoint:
         self.folder = folder
         self.rows: list[dict[int, tuple[int, int]]] = []
         self._conf = CONF | dict(conf or {})
+        self._put("metadata", b'{"id":"8a6f2c1e-0000-4000-8000-000000000000"}')
         operator = {"operatorInfo": {"operatorId": 0, "operatorName": "stateStoreSave"}}
         store = {"storeName": "default", "numColsPrefixKey": 0, "numPartitions": PARTITIONS}
         metadata = json.dumps(operator | {"stateStoreInfo": [store]})

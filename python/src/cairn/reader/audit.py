@@ -1,0 +1,208 @@
+"""Audits of a store's objects: those that are named are there, those that are there are named.
+
+Layer: reader. One LIST per store, and a GET per snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cairn.checkpoint.stored_versions import StoredVersions
+from cairn.errors import CairnError, DataError, FormatVersionError, MissingError
+from cairn.format.names import (
+    SST_PREFIX,
+    ManifestName,
+    SstName,
+    changelog_name,
+    parse_name,
+    plain_changelog_name,
+)
+from cairn.ids import StoreId, VersionRef
+from cairn.reader.findings import Finding, Place
+from cairn.reader.stores.files import StoreFiles
+from cairn.reader.stores.snapshot_zip import ZIP_BYTES_MAX, ZippedSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from cairn.format.manifest import Manifest
+    from cairn.reader.stores.opening import StorePlace
+    from cairn.storage.base import ObjectInfo, ObjectStore
+
+_GRACE_S = 3600
+"""An upload may still be going on: younger SSTs are no orphans. The default grace period."""
+_LAG_VERSIONS = 100
+
+
+def audit_cairn(
+    place: StorePlace, partition: int, versions: Mapping[int, str | None]
+) -> Iterator[Finding]:
+    """Yield what is wrong with the objects of one of Cairn's stores.
+
+    Args:
+        place: where the store is.
+        partition: its partition.
+        versions: those of the committed batches, with Spark's ids; ``None`` in format 1.
+    """
+    root = place.objects.at(place.objects.object_url(place.folder(partition)))
+    store = StoreId(place.operator, partition, place.store)
+    with root:
+        yield from audit_objects(root, store, 1 if place.unique_ids is None else 2, versions)
+
+
+def audit_objects(
+    objects: ObjectStore,
+    store: StoreId,
+    checkpoint_format: int,
+    versions: Mapping[int, str | None],
+) -> Iterator[Finding]:
+    """Yield what is wrong with the objects of one of Cairn's stores.
+
+    Args:
+        objects: at the store's root.
+        store: the store.
+        checkpoint_format: Spark's, 1 or 2.
+        versions: see ``audit_cairn``.
+    """
+    yield from _CairnAudit(objects, store, checkpoint_format).findings(versions)
+
+
+class _CairnAudit:
+    def __init__(self, objects: ObjectStore, store: StoreId, checkpoint_format: int) -> None:
+        self._where = Place(store.operator, store.partition, store.name)
+        self._objects = objects
+        self._versions = StoredVersions(objects, store, checkpoint_format)
+
+    def findings(self, versions: Mapping[int, str | None]) -> Iterator[Finding]:
+        listed = {info.key: info for info in self._objects.list("")}
+        names = {key: parse_name(key) for key in listed}
+        for key, name in names.items():
+            if name is None:
+                yield self._finding("unknown-object", "the name is not one of Cairn's", key)
+        manifests: list[Manifest] = []
+        for name in names.values():
+            if isinstance(name, ManifestName):
+                ref = VersionRef(name.version, name.checkpoint_id)
+                try:
+                    manifests.append(self._versions.fetch_manifest(ref))
+                except MissingError:
+                    continue  # deleted since the listing
+                except DataError as failure:
+                    yield self._damaged(failure)
+        yield from self._missing_ssts(manifests, listed)
+        yield from self._missing_changelogs(versions, listed)
+        yield from self._orphans(manifests, listed)
+        yield from self._lag(manifests, versions)
+
+    def _missing_ssts(
+        self, manifests: Sequence[Manifest], listed: Mapping[str, ObjectInfo]
+    ) -> Iterator[Finding]:
+        for manifest in manifests:
+            for file in manifest.files:
+                info = listed.get(file.object_name)
+                if info is None:
+                    yield self._finding(
+                        "object-missing",
+                        f"the snapshot of version {manifest.ref.version} names it",
+                        file.object_name,
+                    )
+                elif info.size_bytes != file.size_bytes:
+                    yield self._finding(
+                        "object-damaged",
+                        f"it has {info.size_bytes} bytes, the snapshot of version "
+                        f"{manifest.ref.version} says {file.size_bytes}",
+                        file.object_name,
+                    )
+
+    def _missing_changelogs(
+        self, versions: Mapping[int, str | None], listed: Mapping[str, ObjectInfo]
+    ) -> Iterator[Finding]:
+        """Yield the changelogs that are missing though an older one is there."""
+        is_older_there = False
+        for version in sorted(versions):
+            ref_names = self._names_of(version, versions[version])
+            if ref_names is None:
+                continue
+            if any(name in listed for name in ref_names):
+                is_older_there = True
+            elif is_older_there:
+                yield self._finding(
+                    "object-missing", f"the changelog of version {version}", ref_names[0]
+                )
+
+    def _names_of(self, version: int, id_: str | None) -> tuple[str, ...] | None:
+        if id_ is None:
+            return (plain_changelog_name(version),)
+        try:
+            ref = VersionRef.named(version, id_)
+        except (DataError, FormatVersionError):
+            return None  # another rule finds it
+        if ref.version != version:
+            return None  # an empty commit has no object
+        return changelog_name(ref), plain_changelog_name(version)
+
+    def _orphans(
+        self, manifests: Sequence[Manifest], listed: Mapping[str, ObjectInfo]
+    ) -> Iterator[Finding]:
+        named = {file.object_name for one in manifests for file in one.files}
+        named |= {name for one in manifests for entry in one.retained for name in entry.objects}
+        named |= {entry.object_name for one in manifests for entry in one.garbage}
+        newest: datetime | None = max(
+            (info.last_modified for info in listed.values()), default=None
+        )
+        for key, info in listed.items():
+            if not key.startswith(SST_PREFIX) or key in named or newest is None:
+                continue
+            age_s = (newest - info.last_modified).total_seconds()
+            if isinstance(parse_name(key), SstName) and age_s > _GRACE_S:
+                yield self._finding("orphan", "no snapshot names this file", key)
+
+    def _lag(
+        self, manifests: Sequence[Manifest], versions: Mapping[int, str | None]
+    ) -> Iterator[Finding]:
+        newest = max(versions, default=0)
+        behind = newest - max((one.ref.version for one in manifests), default=0)
+        if behind > _LAG_VERSIONS and self._has_real_commits(versions):
+            yield Finding("snapshot-lags", f"it is {behind} versions behind", place=self._where)
+
+    def _has_real_commits(self, versions: Mapping[int, str | None]) -> bool:
+        """Return whether the last versions are not all empty commits."""
+        return self._names_of(max(versions), versions[max(versions)]) is not None
+
+    def _damaged(self, failure: CairnError) -> Finding:
+        return Finding("object-damaged", failure.message, failure.object_name, self._where)
+
+    def _finding(self, rule: str, message: str, key: str) -> Finding:
+        return Finding(rule, message, self._objects.object_url(key), self._where)
+
+
+def audit_rocksdb(place: StorePlace, partition: int) -> Iterator[Finding]:
+    """Yield what is wrong with the snapshots of one of Spark's RocksDB stores.
+
+    Args:
+        place: where the store is.
+        partition: its partition.
+    """
+    where = Place(place.operator, partition, place.store)
+    folder = place.folder(partition)
+    files = StoreFiles(place.objects, folder)
+    prefix = f"{folder}/SSTs/"
+    sizes = {info.key.removeprefix(prefix): info.size_bytes for info in place.objects.list(prefix)}
+    for name in files:
+        if not name.endswith(".zip"):
+            continue
+        try:
+            snapshot = ZippedSnapshot.parse(files.get(name, max_bytes=ZIP_BYTES_MAX), ())
+        except MissingError:
+            continue  # deleted since the listing
+        except DataError as failure:
+            yield Finding("object-damaged", failure.message, files.url(name), where)
+            continue
+        for sst in snapshot.ssts.values():
+            size, url = sizes.get(sst.name), files.url(f"SSTs/{sst.name}")
+            if size is None:
+                yield Finding("object-missing", f"the snapshot {name} names it", url, where)
+            elif size != sst.size_bytes:
+                message = f"it has {size} bytes, the snapshot {name} says {sst.size_bytes}"
+                yield Finding("object-damaged", message, url, where)

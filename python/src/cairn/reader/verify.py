@@ -1,0 +1,249 @@
+"""Verify: whether a checkpoint is whole, by the rules that Spark and Cairn rely on.
+
+Layer: reader.  Spec: docs/reader.md. It only reads. Each finding names its rule; ``findings`` says
+what breaking a rule means and what mends it.
+
+Of the newest batch all rows are read and decoded, so that all checksums on their way are compared.
+Of older batches names and sizes of objects are compared.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cairn.errors import DataError, MissingError
+from cairn.format.fields import as_text, parse_object
+from cairn.reader.audit import audit_cairn, audit_rocksdb
+from cairn.reader.findings import Finding, Place
+from cairn.reader.rows.partition_hash import partition_of
+from cairn.reader.spark.logs import list_batches, read_commit, read_conf
+from cairn.reader.stores.cairn import CairnRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from cairn.reader.checkpoint import Checkpoint
+    from cairn.reader.families import Family
+    from cairn.reader.spark.logs import Batches
+    from cairn.reader.spark.operators import Operator
+    from cairn.reader.state import State
+    from cairn.reader.stores.base import StoreRows
+
+    Progress = Callable[[int, int], None]
+    Ids = Mapping[int, Mapping[int, tuple[tuple[str, ...], ...]] | None]
+
+_THREADS = 4
+_QUERY_ID = "metadata"
+_ID_BYTES_MAX = 1 << 16
+
+
+def verify(checkpoint: Checkpoint, progress: Progress | None = None) -> Iterator[Finding]:
+    """Yield the findings, those of the logs first.
+
+    Args:
+        checkpoint: the checkpoint.
+        progress: called with the number of partitions of stores that were read, and of all.
+
+    Raises:
+        MissingError: there is no query at this location.
+        CairnError: the storage does not answer.
+    """
+    objects = checkpoint.objects
+    batches = list_batches(objects)
+    yield from _query_id(checkpoint)
+    yield from _logs(checkpoint, batches)
+    if not batches.committed:
+        return
+    newest = batches.committed[-1]
+    try:
+        view = checkpoint.view(newest)
+        families = {operator: view.families(operator) for operator in view.operators}
+    except DataError as failure:
+        yield Finding("operator-metadata", failure.message, failure.object_name, batch=newest)
+        return
+    for operator in families:
+        yield from _schema_paths(checkpoint, operator)
+    commits = _commits(checkpoint, batches.committed)
+    todo = [
+        (of_store, partition)
+        for all_families in families.values()
+        for of_store in _by_store(all_families)
+        for partition in range(of_store[0].partitions)
+    ]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        runs = [
+            threads.submit(_all_of_store, checkpoint, of_store, partition, commits)
+            for of_store, partition in todo
+        ]
+        try:
+            for done, run in enumerate(runs, 1):
+                yield from run.result()
+                if progress is not None:
+                    progress(done, len(todo))
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+def _query_id(checkpoint: Checkpoint) -> Iterator[Finding]:
+    name = checkpoint.objects.object_url(_QUERY_ID)
+    try:
+        data = checkpoint.objects.get(_QUERY_ID, max_bytes=_ID_BYTES_MAX).data
+        as_text(parse_object(data, "the query's metadata").get("id"), "id")
+    except DataError as failure:
+        yield Finding("query-id", failure.message, name)
+
+
+def _logs(checkpoint: Checkpoint, batches: Batches) -> Iterator[Finding]:
+    objects = checkpoint.objects
+    for log, numbers in (("offsets", batches.planned), ("commits", batches.all_commits)):
+        for before, after in pairwise(numbers):
+            for missing in range(before + 1, after):
+                yield Finding(
+                    "log-hole",
+                    f"{log} has the batches {before} and {after}, but not this one",
+                    objects.object_url(f"{log}/{missing}"),
+                    batch=missing,
+                )
+    planned = set(batches.planned)
+    for batch in batches.all_commits:
+        # Spark deletes the old entries of offsets before those of commits.
+        if batch not in planned and planned and batch > min(planned):
+            yield Finding(
+                "commit-without-plan",
+                "it is committed, but was not planned",
+                objects.object_url(f"offsets/{batch}"),
+                batch=batch,
+            )
+    newest = max(batches.all_commits, default=-1)
+    ahead = [batch for batch in batches.planned if batch > newest]
+    if len(ahead) > 1:
+        yield Finding(
+            "planned-ahead",
+            f"the batches {ahead[0]} to {ahead[-1]} are planned and not committed",
+            objects.object_url(f"offsets/{ahead[-1]}"),
+            batch=ahead[-1],
+        )
+    for batch in batches.planned:
+        yield from _entry(partial(read_conf, objects, batch), batch)
+    for batch in batches.all_commits:
+        yield from _entry(partial(read_commit, objects, batch), batch)
+
+
+def _entry(read: Callable[[], object], batch: int) -> Iterator[Finding]:
+    try:
+        read()
+    except MissingError:
+        pass  # deleted since the listing
+    except DataError as failure:
+        yield Finding("log-entry", failure.message, failure.object_name, batch=batch)
+
+
+def _schema_paths(checkpoint: Checkpoint, operator: Operator) -> Iterator[Finding]:
+    for store in operator.stores:
+        for path in store.schema_paths:
+            if not _is_below(path, checkpoint.location):
+                yield Finding(
+                    "schema-elsewhere",
+                    f"the metadata name {path}",
+                    place=Place(operator.id, store=store.name),
+                )
+
+
+def _is_below(path: str, location: str) -> bool:
+    """Return whether a path of Spark's is in the checkpoint, whatever their schemes are."""
+
+    def plain(url: str) -> str:
+        scheme, has_scheme, rest = url.partition(":")
+        return (rest if has_scheme and "/" not in scheme else url).strip("/")
+
+    return plain(path).startswith(plain(location) + "/")
+
+
+def _commits(checkpoint: Checkpoint, batches: Sequence[int]) -> Ids:
+    """Return the checkpoint ids of batches; without those that cannot be read."""
+    found = {}
+    for batch in batches:
+        try:
+            found[batch] = read_commit(checkpoint.objects, batch).unique_ids
+        except DataError:
+            continue  # another rule finds it
+    return found
+
+
+def _by_store(families: Sequence[Family]) -> list[list[Family]]:
+    stores: dict[str, list[Family]] = {}
+    for family in families:
+        stores.setdefault(family.store.name, []).append(family)
+    return list(stores.values())
+
+
+def _all_of_store(
+    checkpoint: Checkpoint, families: Sequence[Family], partition: int, commits: Ids
+) -> list[Finding]:
+    """Return the findings of one partition of a store."""
+    return list(_of_store(checkpoint, families, partition, commits))
+
+
+def _of_store(
+    checkpoint: Checkpoint, families: Sequence[Family], partition: int, commits: Ids
+) -> Iterator[Finding]:
+    place = families[0].place
+    where = Place(place.operator, partition, place.store)
+    newest = place.version - 1
+    try:
+        with place.open(partition, families[0].list_families, checkpoint.limits) as store:
+            for family in families:
+                state = checkpoint.state_of(family, newest)
+                yield from _rows(state, family, store, partition, where)
+    except DataError as failure:
+        yield Finding("state-unreadable", failure.message, failure.object_name, where, newest)
+    try:
+        if place.provider == "cairn":
+            versions = {
+                batch + 1: place.at_batch(batch, ids).id_of(partition)
+                for batch, ids in commits.items()
+            }
+            yield from audit_cairn(place, partition, versions)
+        elif place.provider == "rocksdb":
+            yield from audit_rocksdb(place, partition)
+    except DataError as failure:
+        yield Finding("object-damaged", failure.message, failure.object_name, where)
+
+
+def _rows(
+    state: State, family: Family, store: StoreRows, partition: int, where: Place
+) -> Iterator[Finding]:
+    """Yield the findings of the rows of a family: all are read."""
+    if family.family not in store.families:
+        return
+    count = misplaced = 0
+    hashed = [column.name for column in family.columns if column.is_hashed]
+    for rows in store.rows(family.family):
+        count += len(rows.keys)
+        decoded = state.decode(rows, partition)
+        if hashed and decoded.num_rows:
+            columns = [decoded.column(name) for name in hashed]
+            misplaced += int(
+                np.count_nonzero(partition_of(columns, family.operator.partitions) != partition)
+            )
+    if misplaced:
+        yield Finding(
+            "wrong-partition",
+            f"{misplaced} rows of {family.name} belong to other partitions",
+            place=where,
+            batch=state.batch,
+        )
+    if isinstance(store, CairnRows):
+        said = store.version.counts.get(store.families[family.family].family_id)
+        if said is not None and said != count:
+            yield Finding(
+                "row-count",
+                f"{family.name} has {count} keys, its changelog says {said}",
+                place=where,
+                batch=state.batch,
+            )
