@@ -26,6 +26,7 @@ COMMANDS = {
     "query": "Query the state by SQL.",
     "show": "Show the rows of a store.",
     "undo-repartition": "Take back an offline repartition that was refused.",
+    "verify": "Show what is wrong with a checkpoint.",
 }
 """The commands with their short helps: the module of each has the command under its own name."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cairn.reader.checkpoint import Checkpoint, StoreInfo
     from cairn.reader.state import State
 
-FIELDS = (
+TABLE_FIELDS = (
     Field("table", "string", "name of the table in SQL"),
     Field("column", "string", "name of the column"),
     Field("type", "string", "its Arrow type"),
@@ -54,7 +54,7 @@ def query(
         number = checkpoint.view(batch).batch
         tables = table_names(checkpoint.stores_at(number))
         if sql is None:
-            output.write_fields(FIELDS, _columns(checkpoint, number, tables))
+            output.write_fields(TABLE_FIELDS, _columns(checkpoint, number, tables))
         else:
             _run(duckdb, sql, Tables(checkpoint, number, tables), limit, output)
 
