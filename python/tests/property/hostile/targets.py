@@ -18,6 +18,7 @@ from mutations import (
     with_changelog_checksum,
     with_manifest_checksum,
 )
+from rows_target import StateRows
 from served import ATTEMPT, FAMILY, SESSION, RefusedError
 from storage_targets import Files, FilesOfWorker
 from target import FaultError, Target, WorkerTarget, expect, vectors
@@ -556,6 +557,7 @@ TARGETS: list[type[Target]] = [
     Manifests,
     Names,
     SparkLogs,
+    StateRows,
     Settings,
     Control,
     Frames,
