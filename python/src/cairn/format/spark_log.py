@@ -35,6 +35,8 @@ OWN_PROVIDER = "io.cairn.spark.CairnStateStoreProvider"
 _BATCH = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 _OPERATOR = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _VERSION = re.compile(r"v([1-9][0-9]{0,8})", re.ASCII)
+# Spark's are UUIDs; other providers have their own.
+_UNIQUE_ID = re.compile(r"[!-.0-\[\]-~]{1,128}", re.ASCII)
 _OFFSETS_VERSION_MAX = 2
 _COMMITS_VERSION_MAX = 3
 # The version in which each entry has ids, and after which an entry may have none.
@@ -167,7 +169,14 @@ def _unique_ids(
         if not _OPERATOR.fullmatch(operator):
             raise CorruptError("stateUniqueIds has a key that is not an operator's number")
         ids[int(operator)] = tuple(
-            tuple(as_text(one, "a checkpoint id") for one in as_list(stores, "checkpoint ids"))
+            tuple(map(_unique_id, as_list(stores, "checkpoint ids")))
             for stores in as_list(partitions, "checkpoint ids of an operator")
         )
     return ids
+
+
+def _unique_id(value: object) -> str:
+    text = as_text(value, "a checkpoint id")
+    if not _UNIQUE_ID.fullmatch(text):
+        raise CorruptError("a checkpoint id cannot be a part of a file's name")
+    return text

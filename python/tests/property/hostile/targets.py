@@ -20,6 +20,7 @@ from mutations import (
 )
 from rows_target import StateRows
 from served import ATTEMPT, FAMILY, SESSION, RefusedError
+from spark_targets import SparkCheckpoints, SparkSchemas, SparkStreams
 from storage_targets import Files, FilesOfWorker
 from target import FaultError, Target, WorkerTarget, expect, vectors
 
@@ -558,6 +559,9 @@ TARGETS: list[type[Target]] = [
     Names,
     SparkLogs,
     StateRows,
+    SparkStreams,
+    SparkSchemas,
+    SparkCheckpoints,
     Settings,
     Control,
     Frames,

@@ -13,7 +13,7 @@ zstd, by its window of at most 128 MiB, however long the stream is and whatever 
     snappy := header ( i32be stored  data[stored] | header )*     ; of xerial's snappy-java
     header := 82 "SNAPPY" 00  i32be version  i32be compatible
     lzf    := ( "ZV" 00  u16be size  data[size] | "ZV" 01  u16be stored  u16be size  data[stored] )+
-    none   := bytes that begin with 00 or ff        ; as all files of state do
+    none   := bytes that begin as the content of a file of state does
 
 A stream of snappy, LZF or no codec has no end mark: if it is cut between two blocks, only the
 grammar of its content shows it.
@@ -43,13 +43,16 @@ MAGIC_BYTES: Final = 8
 _PIECE_BYTES = 1 << 20
 # The longest input that any block of an allowed size needs: incompressible data grows by a sixth.
 _STORED_BYTES_MAX = BLOCK_BYTES_MAX + BLOCK_BYTES_MAX // 6 + 64
+_LZ4_MAGIC = b"LZ4Block"
+_SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 _MAGICS: Final[tuple[tuple[bytes, Codec], ...]] = (
-    (b"LZ4Block", "lz4"),
+    (_LZ4_MAGIC, "lz4"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"\x82SNAPPY\x00", "snappy"),
+    (_SNAPPY_MAGIC, "snappy"),
     (b"ZV", "lzf"),
-    (b"\x00", "none"),
-    (b"\xff", "none"),
+    (b"\x00\x00", "none"),  # the length of a key
+    (b"\x00\x02v", "none"),  # the version of a changelog
+    (b"\xff\xff\xff\xff", "none"),  # the end of a file without rows
 )
 
 _LZ4_HEADER = struct.Struct("<8sBIII")
@@ -152,7 +155,7 @@ def _lz4(source: _Source) -> Iterator[bytes]:
         method, level = token & 0xF0, token & 0x0F
         is_ended = size == 0
         if (
-            magic != _MAGICS[0][0]
+            magic != _LZ4_MAGIC
             or method not in {_LZ4_RAW, _LZ4_COMPRESSED}
             or size > 1 << (_LZ4_LEAST_LEVEL_BITS + level)
             or stored > _STORED_BYTES_MAX
@@ -184,8 +187,7 @@ def _zstd(source: _Source) -> Iterator[bytes]:
 
 
 def _snappy(source: _Source) -> Iterator[bytes]:
-    magic = _MAGICS[2][0]
-    first_of_header = magic[:4]
+    first_of_header = _SNAPPY_MAGIC[:4]
     _check_snappy_header(source, source.exactly(_SNAPPY_HEADER.size))
     while not source.is_at_end():
         length = bytes(source.exactly(4))
@@ -202,7 +204,7 @@ def _snappy(source: _Source) -> Iterator[bytes]:
 
 def _check_snappy_header(source: _Source, header: memoryview) -> None:
     magic, version, compatible = _SNAPPY_HEADER.unpack(header)
-    if magic != _MAGICS[2][0] or version < _SNAPPY_VERSION:
+    if magic != _SNAPPY_MAGIC or version < _SNAPPY_VERSION:
         source.fail("the file has a Snappy header that is damaged")
     if compatible > _SNAPPY_VERSION:
         raise UnsupportedStateError(

@@ -16,7 +16,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cairn.errors import CorruptError, DataError, FormatVersionError, MissingError
+from cairn.errors import (
+    CorruptError,
+    DataError,
+    FormatVersionError,
+    InternalError,
+    MissingError,
+)
 from cairn.format.fields import (
     JsonObject,
     as_flag,
@@ -28,6 +34,7 @@ from cairn.format.fields import (
 )
 from cairn.format.spark_log import batch_of
 from cairn.ids import DEFAULT_STORE
+from cairn.storage.base import check_key
 
 if TYPE_CHECKING:
     from cairn.storage.base import ObjectStore
@@ -240,7 +247,7 @@ def _store(entry: JsonObject, operator: int) -> OperatorStore:
     if "stateSchemaFilePath" in entry:  # before the release of Spark 4.0
         paths = [*paths, entry["stateSchemaFilePath"]]
     return OperatorStore(
-        name=as_text(entry.get("storeName"), "storeName"),
+        name=_folder_name(as_text(entry.get("storeName"), "storeName")),
         prefix_columns=as_int(entry.get("numColsPrefixKey"), "numColsPrefixKey", most=_INT_MAX),
         schema_keys=tuple(_schema_key(as_text(path, "a schema file"), operator) for path in paths),
     )
@@ -252,9 +259,20 @@ def _schema_key(path: str, operator: int) -> str:
     The checkpoint may have been moved or copied since.
     """
     *_, folder, store, name = ["", "", "", *path.split("/")]
-    if folder != _SCHEMA_FOLDER or not store or not name:
+    if folder != _SCHEMA_FOLDER:
         raise CorruptError("the path of a schema file is not one of Spark's")
-    return f"state/{operator}/{folder}/{store}/{name}"
+    return f"state/{operator}/{folder}/{_folder_name(store)}/{_folder_name(name)}"
+
+
+def _folder_name(name: str) -> str:
+    """Return a name that becomes a part of a key, if it is one part."""
+    try:
+        check_key(name)
+    except InternalError as error:
+        raise CorruptError(f"{name[:80]!r} is no name of a folder or file of state") from error
+    if "/" in name:
+        raise CorruptError(f"{name[:80]!r} is no name of a folder or file of state")
+    return name
 
 
 def _properties(text: object) -> JsonObject:

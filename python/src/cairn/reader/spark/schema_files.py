@@ -3,8 +3,8 @@
 Layer: reader.spark.  Spec: docs/spark-formats.md#schema-files. ``java_data`` has ``utf`` and
 ``texts``.
 
-    v1 := utf "v1"  utf key    utf value         ; one family, "default"
-    v2 := utf "v2"  texts key  texts value       ; the same, since Spark 3.1
+    v1 := utf "v1"  utf key    utf value         ; one family, "default"; Spark 3.1
+    v2 := utf "v2"  texts key  texts value       ; the same, since Spark 3.2
     v3 := utf "v3"  i32be n  family*n            ; stores with families, since Spark 4.0
     family := utf name  i16be key_id    texts key
                         i16be value_id  texts value  texts encoder  texts user_key
