@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import pyarrow as pa
 
 from cairn.clock import SYSTEM_CLOCK
-from cairn.errors import ConfigError, MissingError
+from cairn.errors import ConfigError, MissingError, NotThereError
+from cairn.location import open_location
 from cairn.reader.changes import Diff
 from cairn.reader.families import Family, families_of
 from cairn.reader.spark.logs import ROW_CHECKSUM, list_batches, read_commit, read_conf
 from cairn.reader.spark.operators import read_operators
 from cairn.reader.spark.schema_files import read_families
 from cairn.reader.state import State
+from cairn.reader.store_files import StoreFiles, count_files
 from cairn.reader.stores.base import ReadLimits
 from cairn.reader.stores.opening import StorePlace
 from cairn.reader.verify import verify
-from cairn.storage.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -180,13 +181,13 @@ class BatchView:
         """Return an operator.
 
         Raises:
-            MissingError: there is none with this number.
+            NotThereError: there is none with this number.
         """
         for one in self.operators:
             if one.id == number:
                 return one
         numbers = ", ".join(str(one.id) for one in self.operators) or "none"
-        raise MissingError(
+        raise NotThereError(
             f"there is no operator {number} at batch {self.batch}; there are: {numbers}",
             object_name=self.objects.object_url(f"state/{number}"),
             next_step="choose one of these; `cairn ls` lists them",
@@ -255,7 +256,7 @@ class Checkpoint:
             batch: a committed one; ``None``: the newest.
 
         Raises:
-            MissingError: the batch is not committed, or the logs do not have it any more.
+            NotThereError: the batch is not committed, or the logs do not have it any more.
         """
         number = self._newest() if batch is None else batch
         if number not in self._views:
@@ -266,7 +267,7 @@ class Checkpoint:
                 if number in committed:
                     raise
                 shown = f"{committed[0]} to {committed[-1]}" if committed else "none"
-                raise MissingError(
+                raise NotThereError(
                     f"batch {number} is not committed; committed are: {shown}",
                     object_name=failure.object_name,
                     next_step="choose one of these; `cairn ls` lists them",
@@ -276,7 +277,7 @@ class Checkpoint:
     def _newest(self) -> int:
         committed = self.batches
         if not committed:
-            raise MissingError(
+            raise NotThereError(
                 "the query has not committed a batch yet",
                 object_name=self.objects.object_url("commits/"),
                 next_step="wait for its first batch",
@@ -343,6 +344,20 @@ class Checkpoint:
             for family in view.families(operator)
         )
 
+    def files_at(self, batch: int | None = None) -> Listing[StoreFiles]:
+        """Return the objects of the stores per partition, those of all retained batches.
+
+        Costs one LIST per 1,000 objects on S3.
+
+        Args:
+            batch: whose operators and stores these are; ``None``: the newest.
+        """
+        return Listing(
+            files
+            for operator in self.view(batch).operators
+            for files in count_files(self.objects, operator)
+        )
+
     # -- rows ------------------------------------------------------------------------------------
 
     def state(
@@ -362,7 +377,7 @@ class Checkpoint:
             batch: a committed batch; ``None``: the newest.
 
         Raises:
-            MissingError: there is no such batch, operator or store.
+            NotThereError: there is no such batch, operator or store.
             ConfigError: several fit: name one of them.
         """
         view = self.view(batch)
@@ -377,7 +392,7 @@ class Checkpoint:
                 object_name=self.location,
                 next_step="name one of them as the store",
             )
-        raise MissingError(
+        raise NotThereError(
             f"operator {operator} has no rows named {family or store!r}; it has: {names}",
             object_name=self.location,
             next_step="choose one of these",
@@ -416,7 +431,7 @@ class Checkpoint:
             family: see ``state``.
 
         Raises:
-            MissingError, ConfigError: as for ``state``.
+            NotThereError, ConfigError: as for ``state``.
         """
         states = [
             self.state(operator=operator, store=store, family=family, batch=batch)
@@ -453,7 +468,7 @@ class Checkpoint:
             try:
                 state = self.state(operator=operator, store=store, family=family, batch=batch)
                 rows = state.get(key)
-            except MissingError:
+            except (MissingError, NotThereError):
                 if before is not None:
                     raise
                 continue
@@ -507,8 +522,8 @@ def _choose(
     return visible if len(found) > 1 and visible else found
 
 
-def open_at(location: str, storage_options: Mapping[str, str]) -> Checkpoint:
+def open_at(location: str, storage_options: Mapping[str, Any]) -> Checkpoint:
     """Return the checkpoint at a location; see ``cairn.open_checkpoint``."""
-    objects = open_store(location, storage_options)
+    objects = open_location(location, storage_options)
     objects.cleans = False
     return Checkpoint(location, objects, ReadLimits())

@@ -7,6 +7,7 @@ the next one is decoded, so that memory does not grow with the state.
 from __future__ import annotations
 
 import importlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 pc: Any = pyarrow.compute
 
 BATCH_ROWS = 65_536
+_COUNTING_THREADS = 4
 _HAD_NO_NAME = frozenset({None, "dedupe"})
 
 
@@ -44,6 +46,7 @@ class State:
         batch: the batch.
         name: short name of the family.
         partitions: how many the store has.
+        key_columns: names of the columns that are the key, or parts of it.
         schema: of the rows: the key's columns, the value's columns, ``partition``.
     """
 
@@ -55,6 +58,7 @@ class State:
         self._limits = limits
         self._family = self._as_stored(family)
         self.schema = _schema_of(self._family.columns)
+        self.key_columns = tuple(one.name for one in self._family.columns if one.is_key)
 
     def _as_stored(self, family: Family) -> Family:
         """Return the family without value columns, if its rows have none.
@@ -153,6 +157,23 @@ class State:
         """Return the rows as a capsule of Arrow's C stream interface."""
         reader: Any = self.reader()
         return reader.__arrow_c_stream__(requested_schema)
+
+    def count_keys(self) -> int:
+        """Return the number of keys; of a list, all elements of a key count as one.
+
+        Cairn's stores have the numbers in their changelogs: one small object per partition is read.
+        All others, and Cairn's families that Spark has for itself, are read whole.
+        """
+        with ThreadPoolExecutor(_COUNTING_THREADS) as threads:
+            return sum(threads.map(self._count_keys_of, range(self.partitions)))
+
+    def _count_keys_of(self, partition: int) -> int:
+        name = self._family.family
+        with self._open(self._family, partition) as store:
+            if name not in store.families:
+                return 0
+            counted = store.stored_count(name)
+            return sum(len(rows.keys) for rows in store.rows(name)) if counted is None else counted
 
     # -- one key ---------------------------------------------------------------------------------
 

@@ -10,7 +10,13 @@ import pytest
 from small_checkpoint import PARTITIONS, SmallCheckpoint, key_row, partition_of_user
 
 import cairn
-from cairn.errors import ConfigError, CorruptError, MissingError, UnsupportedStateError
+from cairn.errors import (
+    ConfigError,
+    CorruptError,
+    MissingError,
+    NotThereError,
+    UnsupportedStateError,
+)
 from cairn.reader.checkpoint import Checkpoint
 
 COLUMNS = ["user", "max", "max_2", "partition"]
@@ -221,21 +227,21 @@ def test_a_running_query_is_followed(written: SmallCheckpoint, checkpoint: Check
 
 def test_a_folder_without_a_query_is_missing(tmp_path: Path) -> None:
     """The parent of a checkpoint is a common mistake."""
-    with pytest.raises(MissingError, match="checkpointLocation"):
+    with pytest.raises(NotThereError, match="checkpointLocation"):
         cairn.open_checkpoint(str(tmp_path)).state()
 
 
 def test_a_batch_that_was_not_committed_is_missing(checkpoint: Checkpoint) -> None:
     """The error says what to choose from."""
-    with pytest.raises(MissingError, match="batch 9 is not committed; committed are: 0 to 2"):
+    with pytest.raises(NotThereError, match="batch 9 is not committed; committed are: 0 to 2"):
         checkpoint.state(batch=9)
 
 
 def test_an_operator_or_store_that_does_not_exist_is_missing(checkpoint: Checkpoint) -> None:
     """Names are those that the listing shows."""
-    with pytest.raises(MissingError, match="no operator 4 at batch 2; there are: 0"):
+    with pytest.raises(NotThereError, match="no operator 4 at batch 2; there are: 0"):
         checkpoint.state(operator=4)
-    with pytest.raises(MissingError, match="no rows named 'left'; it has: default"):
+    with pytest.raises(NotThereError, match="no rows named 'left'; it has: default"):
         checkpoint.state(store="left")
 
 

@@ -60,6 +60,10 @@ class StoreRows(Protocol):
         """The column families by name; ``DEFAULT_FAMILY`` alone if the store has none."""
         ...
 
+    def stored_count(self, family: str) -> int | None:
+        """Return the number of keys of a family, if a file that was read has it."""
+        ...
+
     def rows(self, family: str) -> Iterator[StoredRows]:
         """Yield the rows of a family: each key once, in any order, in bounded memory.
 

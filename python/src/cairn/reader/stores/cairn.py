@@ -162,6 +162,10 @@ class CairnRows:
 
     # -- rows ------------------------------------------------------------------------------------
 
+    def stored_count(self, family: str) -> int | None:
+        """Return the count of the changelog; see ``StoreRows``."""
+        return self._way.counts.get(self.families[family].family_id)
+
     def rows(self, family: str) -> Iterator[StoredRows]:
         """Yield the rows of a family in ascending order of their keys; see ``StoreRows``."""
         column = self.columns[family]

@@ -73,6 +73,10 @@ class HdfsRows:
         self._snapshot, self._deltas = _choose(self._files, version)
         self._layers = LayeredRows(self._base_rows, self._base_get, self._changes, self._limits)
 
+    def stored_count(self, family: str) -> int | None:  # noqa: ARG002 - see ``StoreRows``
+        """Return ``None``: Spark's changelogs do not have it."""
+        return None
+
     def rows(self, family: str) -> Iterator[StoredRows]:
         """Yield the rows; see ``StoreRows``."""
         return self._layers.rows(self.families[family].family_id)

@@ -104,6 +104,10 @@ class RocksDbRows:
         self._tables = self._open_tables(snapshot, plan.snapshot or "")
         self._layers = LayeredRows(self._base_rows, self._base_get, self._changes, self._limits)
 
+    def stored_count(self, family: str) -> int | None:  # noqa: ARG002 - see ``StoreRows``
+        """Return ``None``: Spark's changelogs do not have it."""
+        return None
+
     def rows(self, family: str) -> Iterator[StoredRows]:
         """Yield the rows of a family; see ``StoreRows``."""
         return self._layers.rows(self.families[family].family_id)
