@@ -168,8 +168,6 @@ def _cells(schema: StructType) -> Iterator[_Cell]:
         match column.name:
             case "partition_id":
                 continue
-            case "user_map_key":
-                yield _Cell("user_key", (place,), column.dataType, is_key)
             case "expiration_timestamp_ms":
                 yield _Cell(EXPIRES_AT, (place,), column.dataType, is_key)
             case _:
