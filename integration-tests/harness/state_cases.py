@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 import cairn
 from cairn.reader.checkpoint import Checkpoint
@@ -44,6 +45,8 @@ class Form:
 
 
 _ZIPS = {STATE_STORE + "rocksdb.changelogCheckpointing.enabled": "false"}
+SIDES = ("left", "right")
+EVENT_TIME = "__event_time"
 FORMS = {
     form.name: form
     for form in (
@@ -74,7 +77,6 @@ class Case:
     """The finished run of an operator."""
 
     run: Run
-    form: Form
 
     @classmethod
     def of(cls, operator: Operator, form: Form, events: Events, checkpoint: Path) -> Case:
@@ -83,65 +85,61 @@ class Case:
             operator, events, str(checkpoint), form.provider, form.checkpoint_format, form.conf
         )
         run.advance()
-        return cls(run, form)
+        return cls(run)
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """The checkpoint, as the reader opens it."""
         return cairn.open_checkpoint(self.run.checkpoint)
 
-    def families(self, batch: int | None = None) -> Iterator[Family]:
-        """Yield the families of all operators."""
-        view = self.checkpoint.view(batch)
-        for operator in view.operators:
-            yield from view.families(operator)
+    def compared(self, batch: int) -> Iterator[Compared]:
+        """See `compared`."""
+        return compared(self.run.session(), self.checkpoint, batch)
 
-    def state(self, family: Family, batch: int | None = None) -> State:
-        """Return the state of a family."""
-        return state_of(self.checkpoint, family, batch)
 
-    def read(self, family: Family, batch: int | None = None) -> Rows:
-        """Return the rows of a family that the reader returns."""
-        return rows_of_reader(self.state(family, batch).to_table(), keys_of(family))
-
-    def of_source(self, options: dict[str, str], batch: int) -> Rows:
-        """Return the rows that Spark's source returns."""
-        return rows_of_source(self.run.session(), self.run.checkpoint, options, batch)
-
-    def compared(self, batch: int) -> Iterator[tuple[str, Rows, Rows]]:
-        """Yield all that both show: a name, the rows of the reader, those of Spark's source."""
-        hidden: dict[int, list[Family]] = {}
-        for family in self.families(batch):
-            options = source_options(family)
-            name = f"operator {family.operator.id}, {family.name}"
-            if options is not None:
-                yield name, self.read(family, batch), self.of_source(options, batch)
-            if family.operator.variables and self.form.provider == ROCKSDB:
-                hidden.setdefault(family.operator.id, []).append(family)
-            if family.name in ("left", "right"):
-                yield self._compared_side(family, batch)
-        for families in hidden.values():
-            spark, location = self.run.session(), self.run.checkpoint
-            expected = rows_of_families(spark, location, families, batch)
-            for family in families:
-                found = self.read(family, batch).without(PARTITION)
-                yield f"{family.name}, as bytes", found, expected[family.family]
-
-    def _compared_side(self, family: Family, batch: int) -> tuple[str, Rows, Rows]:
-        """Return the rows of a side of a join, by Spark's `joinSide`.
-
-        The reader also shows where a row is, and whether it was matched. Of state format 4 Spark
-        shows other bytes than those of the event time.
-        """
-        options = {"operatorId": str(family.operator.id), "joinSide": family.name}
-        found = self.read(family, batch).without("index", "matched", "__event_time")
-        expected = self.of_source(options, batch).without("__event_time")
-        return f"operator {family.operator.id}, joinSide {family.name}", found, expected
+def families_of(checkpoint: Checkpoint, batch: int | None = None) -> Iterator[Family]:
+    """Yield the families of all operators; of the newest batch if it is `None`."""
+    view = checkpoint.view(batch)
+    for operator in view.operators:
+        yield from view.families(operator)
 
 
 def state_of(checkpoint: Checkpoint, family: Family, batch: int | None = None) -> State:
-    """Return the state of a family in a checkpoint."""
+    """Return the state of a family."""
     return checkpoint.state(family.operator.id, family.store.name, family.family, batch)
+
+
+def rows_of(checkpoint: Checkpoint, family: Family, batch: int | None = None) -> Rows:
+    """Return the rows of a family, as the reader returns them."""
+    return rows_of_reader(state_of(checkpoint, family, batch).to_table(), keys_of(family))
+
+
+Compared = tuple[str, Rows, Rows]
+"""What is compared: a name, the rows of the reader, and those of Spark's source."""
+
+
+def compared(spark: SparkSession, checkpoint: Checkpoint, batch: int) -> Iterator[Compared]:
+    """Yield all that both readers show of a batch."""
+    location = checkpoint.location
+    families = list(families_of(checkpoint, batch))
+    for family in families:
+        options, found = source_options(family), rows_of(checkpoint, family, batch)
+        name = f"operator {family.operator.id}, {family.name}"
+        if options is not None:
+            yield name, found, rows_of_source(spark, location, options, batch)
+        if family.name in SIDES and family.schema is not None:
+            # The reader also shows where a row is, and whether it was matched. Of state format 4
+            # the source shows other bytes than those of the event time.
+            side = {"operatorId": str(family.operator.id), "joinSide": family.name}
+            expected = rows_of_source(spark, location, side, batch).without(EVENT_TIME)
+            yield f"{name}, joinSide", found.without("index", "matched", EVENT_TIME), expected
+    if checkpoint.view(batch).provider == "rocksdb":
+        for number in {family.operator.id for family in families if family.operator.variables}:
+            of_operator = [family for family in families if family.operator.id == number]
+            for name, expected in rows_of_families(spark, location, of_operator, batch).items():
+                (family,) = (one for one in of_operator if one.family == name)
+                found = rows_of(checkpoint, family, batch).without(PARTITION)
+                yield f"operator {number}, {name}, as bytes", found, expected
 
 
 def keys_of(family: Family) -> list[str]:

@@ -21,8 +21,10 @@ from harness.state_cases import (
     FORMS,
     Case,
     copy_of_partition,
+    families_of,
     keys_of,
     rows_by_key,
+    rows_of,
     runs,
     state_of,
 )
@@ -77,17 +79,14 @@ NAMES = sorted(
     (operator.name for operator in (*OPERATORS, *SINGLE_JOINS, *ENCODED)),
     key=lambda name: not has_indexes(name),
 )
-CASES = [
-    pytest.param(
-        (name, form.name),
-        id=f"{name}-{form.name}",
-        marks=[] if (name, form.name) in QUICK else [pytest.mark.slow],
-    )
-    for name in NAMES
-    for form in FORMS.values()
-    if runs(BY_NAME[name], form)
+PAIRS = [
+    (name, form.name) for name in NAMES for form in FORMS.values() if runs(BY_NAME[name], form)
 ]
-WITH_INDEXES = [case for case in CASES if has_indexes(str(case.values[0][0]))]
+CASES = [
+    pytest.param(pair, id="-".join(pair), marks=[] if pair in QUICK else [pytest.mark.slow])
+    for pair in PAIRS
+]
+WITH_INDEXES = CASES[: sum(has_indexes(name) for name, _ in PAIRS)]
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +130,9 @@ def test_a_key_is_found_in_its_partition_alone(case: Case, tmp_path: Path) -> No
         copy_of_partition(Path(case.run.checkpoint), number, tmp_path)
         for number in range(partitions)
     ]
-    for family in case.families():
+    for family in families_of(case.checkpoint):
         is_hashed = any(column.is_hashed for column in family.columns)
-        for key, rows in rows_by_key(case.state(family).to_table(), keys_of(family)):
+        for key, rows in rows_by_key(state_of(case.checkpoint, family).to_table(), keys_of(family)):
             partition = rows.rows[0][-1]
             checkpoint = alone[partition] if is_hashed else case.checkpoint
 
@@ -144,8 +143,8 @@ def test_a_key_is_found_in_its_partition_alone(case: Case, tmp_path: Path) -> No
 
 def test_columns_partitions_and_the_size_of_batches_are_chosen(case: Case) -> None:
     """Who reads a part of a large state gets this part, and a bounded number of rows at a time."""
-    for family in case.families():
-        state = case.state(family)
+    for family in families_of(case.checkpoint):
+        state = state_of(case.checkpoint, family)
         table, partition = state.to_table(), state.partitions - 1
         columns = list(reversed(state.schema.names))
 
@@ -168,8 +167,10 @@ def test_counts_and_indexes_agree_with_the_rows(case: Case) -> None:
     """
     compared = 0
     for operator in case.checkpoint.view().operators:
-        families = [family for family in case.families() if family.operator == operator]
-        rows = {family.name: case.read(family).without(PARTITION) for family in families}
+        families = [one for one in families_of(case.checkpoint) if one.operator == operator]
+        rows = {
+            family.name: rows_of(case.checkpoint, family).without(PARTITION) for family in families
+        }
         for name, found, expected in agreeing(rows):
             assert Counter(map(repr, found)) == Counter(map(repr, expected)), name
             compared += len(expected)
