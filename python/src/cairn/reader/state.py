@@ -26,7 +26,7 @@ from cairn.reader.spark.logs import STRICT_DISTRIBUTION
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from cairn.reader.checkpoint import BatchView
+    from cairn.reader.batch import BatchView
     from cairn.reader.families import Column, Family
     from cairn.reader.rows.decoder import RowDecoder
     from cairn.reader.stores.base import ReadLimits, StoreRows
