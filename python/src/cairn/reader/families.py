@@ -152,8 +152,8 @@ def families_of(
     is_tws = (operator.name or "").startswith("transformWithState")
     known: Mapping[str, FamilySchema | None] = schemas or {DEFAULT_STORE: None}
     for family, schema in known.items():
-        if is_tws and family == DEFAULT_STORE:
-            continue  # Spark creates it and stores nothing in it
+        if is_tws and not _is_of_variable(operator, family):
+            continue
         form = RowForm(
             encoding=conf.encoding if is_tws else "unsaferow",
             is_bare=place.provider == "hdfs",
@@ -183,6 +183,17 @@ _RAW = (
     Column("key", is_key=True, path=(0,), type=pa.large_binary()),
     Column("value", is_key=False, path=(0,), type=pa.large_binary()),
 )
+
+
+def _is_of_variable(operator: Operator, family: str) -> bool:
+    """Return whether a variable of the batch has the family, or an index of it.
+
+    The schema files also have families of variables that the program has deleted since, and the
+    family ``default``, in which Spark stores nothing.
+    """
+    names = {variable.name for variable in operator.variables}
+    is_index = family.startswith("$") and family.partition("_")[2] in names
+    return family in names or is_index or family.startswith(_TIMERS)
 
 
 def _is_of_groups(conf: StateConf, operator: Operator, schema: FamilySchema | None) -> bool:

@@ -48,13 +48,17 @@ def schema_of(
     return FamilySchema(name, types[0], types[1], KeyEncoder("NoPrefix"), has_ids=has_ids)
 
 
+def all_families(operator: Operator, *schemas: FamilySchema, **conf: str) -> list[Family]:
+    """Return the families of an operator."""
+    settings = {GROUPS_FORMAT: conf.pop("groups", "2"), **conf}
+    state_conf = StateConf(OffsetEntry(1, 0, 0, settings, (), {}), "offsets/0")
+    by_name = {schema.name: schema for schema in schemas}
+    return list(families_of(state_conf, operator, STORE, by_name, PLACE))
+
+
 def family_of(operator: Operator, schema: FamilySchema, **conf: str) -> Family:
     """Return the only family of an operator."""
-    settings = {GROUPS_FORMAT: conf.pop("groups", "2"), **conf}
-    entry = OffsetEntry(1, 0, 0, settings, (), {})
-    (family,) = families_of(
-        StateConf(entry, "offsets/0"), operator, STORE, {schema.name: schema}, PLACE
-    )
+    (family,) = all_families(operator, schema, **conf)
     return family
 
 
@@ -119,6 +123,17 @@ def test_only_a_variable_has_a_time_to_live() -> None:
 
     names = [[one.name for one in family.columns] for family in (of_variable, of_program)]
     assert names == [["k", "expires_at"], ["k", "value", "ttlExpirationMs"]]
+
+
+def test_a_deleted_variable_has_no_families() -> None:
+    """Spark's schema files keep them; a table without rows would say that the state is empty."""
+    schemas = [
+        schema_of([("k", "long")], [("n", "long")], name)
+        for name in ("default", "total", "$ttl_total", "gone", "$ttl_gone")
+    ]
+    operator = operator_of("transformWithStateExec", TOTAL)
+
+    assert [family.name for family in all_families(operator, *schemas)] == ["total", "$ttl_total"]
 
 
 def test_avro_without_ids_of_schemas_is_refused() -> None:
