@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import cairn
@@ -111,7 +110,8 @@ def state_of(checkpoint: Checkpoint, family: Family, batch: int | None = None) -
 
 def rows_of(checkpoint: Checkpoint, family: Family, batch: int | None = None) -> Rows:
     """Return the rows of a family, as the reader returns them."""
-    return rows_of_reader(state_of(checkpoint, family, batch).to_table(), keys_of(family))
+    state = state_of(checkpoint, family, batch)
+    return rows_of_reader(state.to_table(), state.key_columns)
 
 
 Compared = tuple[str, Rows, Rows]
@@ -142,18 +142,13 @@ def compared(spark: SparkSession, checkpoint: Checkpoint, batch: int) -> Iterato
                 yield f"operator {number}, {name}, as bytes", found, expected
 
 
-def keys_of(family: Family) -> list[str]:
-    """Return the names of the columns of a family's key."""
-    return [column.name for column in family.columns if column.is_key]
-
-
-def rows_by_key(table: pa.Table, keys: list[str]) -> list[tuple[dict[str, Any], Rows]]:
-    """Return the keys of a table, each with its rows."""
-    places: dict[str, list[int]] = {}
-    values = table.select(keys).to_pylist()
-    for place, key in enumerate(values):
+def rows_by_key(state: State) -> list[tuple[dict[str, Any], Rows]]:
+    """Return all keys of a state, each with its rows."""
+    table, places = state.to_table(), dict[str, list[int]]()
+    keys = table.select(list(state.key_columns)).to_pylist()
+    for place, key in enumerate(keys):
         places.setdefault(repr(key), []).append(place)
-    return [(values[some[0]], rows_of_reader(table.take(some))) for some in places.values()]
+    return [(keys[some[0]], rows_of_reader(table.take(some))) for some in places.values()]
 
 
 def copy_of_partition(checkpoint: Path, partition: int, folder: Path) -> Checkpoint:

@@ -20,7 +20,7 @@ import cairn
 from cairn.errors import CairnError, NotThereError, UnsupportedStateError
 from cairn.reader.checkpoint import Checkpoint
 from harness.spark import CHECKPOINT_FORMAT, new_session
-from harness.state_cases import compared, families_of, keys_of, rows_by_key, rows_of, state_of
+from harness.state_cases import compared, families_of, rows_by_key, rows_of, state_of
 from harness.state_rows import rows_of_reader, rows_of_source, source_options
 
 pytestmark = pytest.mark.usefixtures("driver")
@@ -147,7 +147,7 @@ def test_a_key_has_the_rows_that_it_has_in_the_whole_state(golden: dict[str, Gol
             continue
         for family in families_of(one.checkpoint):
             state = state_of(one.checkpoint, family)
-            for key, rows in rows_by_key(state.to_table(), keys_of(family)):
+            for key, rows in rows_by_key(state):
                 assert not rows_of_reader(state.get(key)).difference(rows), (one.name, key)
                 keys += 1
 

@@ -22,7 +22,6 @@ from harness.state_cases import (
     Case,
     copy_of_partition,
     families_of,
-    keys_of,
     rows_by_key,
     rows_of,
     runs,
@@ -132,7 +131,7 @@ def test_a_key_is_found_in_its_partition_alone(case: Case, tmp_path: Path) -> No
     ]
     for family in families_of(case.checkpoint):
         is_hashed = any(column.is_hashed for column in family.columns)
-        for key, rows in rows_by_key(state_of(case.checkpoint, family).to_table(), keys_of(family)):
+        for key, rows in rows_by_key(state_of(case.checkpoint, family)):
             partition = rows.rows[0][-1]
             checkpoint = alone[partition] if is_hashed else case.checkpoint
 

@@ -18,7 +18,7 @@ import cairn
 from cairn.errors import NotThereError
 from harness.events import Events
 from harness.operators import BY_NAME, Operator
-from harness.state_cases import FORMS, Case, families_of, keys_of, rows_by_key, rows_of, state_of
+from harness.state_cases import FORMS, Case, families_of, rows_by_key, rows_of, state_of
 from harness.state_rows import rows_of_reader
 
 pytestmark = pytest.mark.usefixtures("driver")
@@ -54,7 +54,7 @@ def assert_keys_are_found(case: Case) -> None:
     """Look up each key of the newest batch."""
     for family in families_of(case.checkpoint):
         state = state_of(case.checkpoint, family)
-        for key, rows in rows_by_key(state.to_table(), keys_of(family)):
+        for key, rows in rows_by_key(state):
             assert not rows_of_reader(state.get(key)).difference(rows), f"{family.name}, {key}"
 
 
@@ -108,9 +108,8 @@ def test_a_state_without_rows_has_its_columns(
     for batch in case.checkpoint.batches:
         rows = assert_same(case, batch)
         assert (rows > 0) == (name == "join_inner_v2"), "only the right side of the join has rows"
-    family = next(families_of(case.checkpoint))
-    key = dict.fromkeys(keys_of(family), 7)
-    assert state_of(case.checkpoint, family).get(key).num_rows == 0
+    state = state_of(case.checkpoint, next(families_of(case.checkpoint)))
+    assert state.get(dict.fromkeys(state.key_columns, 7)).num_rows == 0
 
 
 @in_forms("cairn-2", "rocksdb-2", slow=("cairn-1", "rocksdb-1", "rocksdb-zips-2", "hdfs"))
