@@ -71,7 +71,7 @@ RECOVERY = integration-tests/faults integration-tests/recovery
 QUICK = -m "not slow and not abfs and not tools"
 
 .PHONY: test
-test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of both languages, but for the slow ones
+test: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of both languages, but for the slow ones
 # Three beside each other, also on two cores: each of them often waits. The longest first.
 	@echo "Five parts, three beside each other; the output of each comes at its end, after some minutes"
 	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target python-tests integration-tests repository-tests parity-tests recovery-tests
@@ -102,7 +102,7 @@ fuzz: $(STAMPS)/venv ## Read INPUTS (100000) mutated objects, frames and calls; 
 	$(PY) python/tests/property/hostile/fuzz.py --inputs $(INPUTS) $(if $(SEED),--seed $(SEED))
 
 .PHONY: python-tests
-python-tests: $(STAMPS)/venv shim hdfs-jars minio ## Run the tests of the Python package alone, but for the slow ones
+python-tests: $(STAMPS)/venv shim hdfs-jars golden minio ## Run the tests of the Python package alone, but for the slow ones
 	cd python && ../$(PY) -m pytest tests $(QUICK) $(PYTEST_ARGS)
 
 .PHONY: java-tests
@@ -124,7 +124,7 @@ recovery-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)
 	$(PYTEST) $(RECOVERY) --junitxml $(BUILD)/recovery-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: integration-tests
-integration-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the other tests of whole queries: storage, metadata, chaos, Spark's suites
+integration-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the other tests of whole queries: storage, metadata, chaos, Spark's suites
 	$(INTEGRATION) $(addprefix --ignore ,integration-tests/repository $(PARITY) $(RECOVERY)) --junitxml $(BUILD)/integration-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: check
@@ -264,6 +264,14 @@ hdfs-jars: $(STAMPS)/hdfs-jars ## Fetch an HDFS, and the jars for abfs://, from 
 $(STAMPS)/hdfs-jars: build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
 	@echo "Fetching HDFS and the abfs:// jars"
 	@$(GRADLE) hdfsJars
+	@touch $@
+
+.PHONY: golden
+golden: $(STAMPS)/golden-checkpoints ## Fetch the checkpoints of Spark's own tests from Maven Central into .build/golden-checkpoints
+
+$(STAMPS)/golden-checkpoints: build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
+	@echo "Fetching the checkpoints of Spark's own tests"
+	@$(GRADLE) goldenCheckpoints
 	@touch $@
 
 .PHONY: bench-jars

@@ -132,6 +132,24 @@ def test_a_deleted_range_hides_the_base_and_earlier_changes() -> None:
     ]
 
 
+def test_deleted_ranges_that_overlap_need_the_memory_of_one() -> None:
+    """A query that deletes the past again and again would exceed any memory."""
+    base = {b"%04d" % number: b"old" for number in range(1000)}
+    ranges = [
+        (OP_DELETE_RANGE, b"%04d" % start, b"%04d" % (start + length))
+        for start, length in ((500, 10), (100, 100), (520, 5), (200, 1), (150, 100), (505, 18))
+    ]
+    many = [(OP_DELETE_RANGE, b"%04d" % start, b"%04d" % (start + 2)) for start in range(600, 990)]
+    layers = Layers(base, ranges, [(OP_PUT, b"0110", b"new")], many, memory_bytes=1 << 14)
+    gone = {*range(100, 250), *range(500, 525), *range(600, 991)} - {110}
+
+    rows = layers.all()
+
+    assert sorted(rows) == [b"%04d" % number for number in range(1000) if number not in gone]
+    assert rows[b"0110"] == b"new"
+    assert layers.changes_reads == 1
+
+
 def test_a_dropped_family_hides_all_before_it_and_the_base_is_not_read() -> None:
     """A variable that was removed and added again would have its old rows."""
     layers = Layers(

@@ -357,6 +357,14 @@ def test_a_changelog_of_the_other_kind_is_an_error(files: Files) -> None:
             rows_of(files.open_lists(version))
 
 
+def test_column_families_without_a_snapshot_are_an_error(files: Files) -> None:
+    """Rows of all variables would be shown as one, with two bytes in front of each key."""
+    files.tagged("1", ("put", ONE + row(1), row(1)))
+
+    with pytest.raises(CorruptError, match="no snapshot before the changelog names its"):
+        rows_of(files.open_lists(1))
+
+
 def test_damaged_changelogs_are_an_error(files: Files) -> None:
     """A changelog that is cut, goes on, or has impossible records would give wrong rows."""
     files.snapshot_with_families("1", {})

@@ -12,9 +12,10 @@ bounded, and the price of twice the changes is twice the reads.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,11 +42,10 @@ if TYPE_CHECKING:
     from cairn.reader.stores.base import ReadLimits
     from cairn.reader.stores.columns import Column, Flags
 
-    Bytes: TypeAlias = pa.LargeBinaryScalar
-
 _MAX_PARTS = 1 << 20
 _SETTLE_ROWS = 65_536
-_RANGE_BYTES = 256
+_RANGE_BYTES = 128
+"""What Python needs for two keys beside their bytes."""
 _NOTHING = pa.scalar(b"", pa.large_binary())
 _NO_OPS = np.zeros(0, np.uint8)
 
@@ -119,14 +119,16 @@ class _Newest:
         self.ops = _NO_OPS
         self.byte_count = 0
         self.hides_base = False
-        self._ranges: list[tuple[Bytes, Bytes]] = []
+        # Ascending; they neither touch nor overlap.
+        self._begins: list[bytes] = []
+        self._ends: list[bytes] = []
         self._pending: list[Changes] = []
         self._pending_rows = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether all rows of the base are as they were."""
-        return not (len(self.keys) or self._ranges or self.hides_base)
+        return not (len(self.keys) or self._begins or self.hides_base)
 
     def add(self, changes: Changes) -> None:
         """Add changes that are newer than all before."""
@@ -137,7 +139,7 @@ class _Newest:
             if changes.ops[position] == OP_DROP_CF:
                 self._clear()
             elif changes.ops[position] == OP_DELETE_RANGE:
-                self._hide(changes.keys[position], changes.values[position])
+                self._hide(changes.keys[position].as_py(), changes.values[position].as_py())
         self._append(changes.within(start, len(changes.ops)))
 
     def settle(self) -> None:
@@ -163,7 +165,7 @@ class _Newest:
     def hidden(self, keys: Column) -> Flags:
         """Return which keys were deleted with a range, so that the base has them no more."""
         flags = np.full(len(keys), self.hides_base)
-        for begin, end in self._ranges:
+        for begin, end in zip(self._begins, self._ends, strict=True):
             flags |= _inside(keys, begin, end)
         return flags
 
@@ -177,26 +179,32 @@ class _Newest:
         if self._pending_rows > max(_SETTLE_ROWS, len(self.keys)):
             self.settle()
 
-    def _hide(self, begin: Bytes, end: Bytes) -> None:
+    def _hide(self, begin: bytes, end: bytes) -> None:
         self.settle()
-        self._ranges.append((begin, end))
-        self.keep(~_inside(self.keys, begin, end))
+        kept = ~_inside(self.keys, begin, end)
+        if begin < end:
+            joined_ranges = slice(bisect_left(self._ends, begin), bisect_right(self._begins, end))
+            begin = min([begin, *self._begins[joined_ranges]])
+            end = max([end, *self._ends[joined_ranges]])
+            self._begins[joined_ranges], self._ends[joined_ranges] = [begin], [end]
+        self.keep(kept)
 
     def _clear(self) -> None:
         self.keys = self.values = EMPTY
         self.ops = _NO_OPS
-        self._ranges, self._pending, self._pending_rows = [], [], 0
+        self._begins, self._ends, self._pending, self._pending_rows = [], [], [], 0
         self.byte_count = 0
         self.hides_base = True
 
     def _measure(self) -> None:
         self.byte_count = byte_count(self.keys) + byte_count(self.values)
-        for begin, end in self._ranges:
-            self.byte_count += len(begin.as_py()) + len(end.as_py()) + _RANGE_BYTES
+        for begin, end in zip(self._begins, self._ends, strict=True):
+            self.byte_count += len(begin) + len(end) + _RANGE_BYTES
 
 
-def _inside(keys: Column, begin: Bytes, end: Bytes) -> Flags:
-    both = pc.and_(pc.greater_equal(keys, begin), pc.less(keys, end))
+def _inside(keys: Column, begin: bytes, end: bytes) -> Flags:
+    low, high = pa.scalar(begin, pa.large_binary()), pa.scalar(end, pa.large_binary())
+    both = pc.and_(pc.greater_equal(keys, low), pc.less(keys, high))
     flags: Flags = both.to_numpy(zero_copy_only=False)
     return flags
 

@@ -93,6 +93,7 @@ class RocksDbRows:
             data = self._files.get(plan.snapshot, max_bytes=ZIP_BYTES_MAX)
             with self._files.naming(plan.snapshot):
                 snapshot = ZippedSnapshot.parse(data, list_families)
+        self._has_snapshot = snapshot is not None
         self._has_families = bool(snapshot and snapshot.families)
         self.families: Mapping[str, StoredFamily] = (
             snapshot.families
@@ -174,7 +175,9 @@ class RocksDbRows:
                 changelog = Changelog.open(self._files.content(name))
                 if changelog.is_tagged != self._has_families:
                     raise CorruptError(
-                        "the changelog and the snapshot before it disagree about column families",
+                        "the changelog and the snapshot before it disagree about column families"
+                        if self._has_snapshot
+                        else "no snapshot before the changelog names its column families"
                     )
                 for records in read_records(
                     changelog.records,

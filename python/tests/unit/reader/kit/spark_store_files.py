@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-from rocksdict import Checkpoint, Options, Rdict
+from rocksdict import Checkpoint, Options, Rdict, WriteOptions
 
 from cairn.checksum import crc32c
 from cairn.reader.stores.base import StoreRows
@@ -162,9 +162,11 @@ def zipped(members: Mapping[str, bytes]) -> bytes:
 
 def _database_files(folder: Path, rows: Mapping[bytes, bytes]) -> dict[str, bytes]:
     database = Rdict(str(folder), Options(raw_mode=True))
+    options = WriteOptions()
+    options.disable_wal = True  # type: ignore[method-assign,assignment] # a property; the .pyi errs
     try:
         for key, value in rows.items():
-            database.put(key, value)
+            database.put(key, value, write_opt=options)
         database.flush()
         copy = folder.with_name(f"{folder.name}-copy")
         checkpoint: Any = Checkpoint(database)
