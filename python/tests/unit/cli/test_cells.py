@@ -61,7 +61,7 @@ def _times(values: list[int | None], kind: Any) -> Any:  # noqa: ANN401 - Arrow'
             ["PT0S", "PT-25H-1M-1.5S", None, "PT0.000001S", "PT1M"],
         ),
         (
-            pa.array([pa.MonthDayNano([1, -2, 3_500_000_000]), None, pa.MonthDayNano([0, 0, 0])]),
+            pa.array([(1, -2, 3_500_000_000), None, (0, 0, 0)], pa.month_day_nano_interval()),
             ["P1M-2DT3.5S", None, "PT0S"],
         ),
         (pa.array([[1], None, [], [2, 3]]), [[1], None, [], [2, 3]]),

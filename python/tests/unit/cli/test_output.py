@@ -18,7 +18,8 @@ from cairn.cli.output import Output, Progress
 from cairn.cli.show import limited
 from cairn.errors import ConfigError, CorruptError
 
-SCHEMA = pa.schema([("user", pa.string()), ("n", pa.int64())])
+_COLUMNS: dict[str, pa.DataType] = {"user": pa.string(), "n": pa.int64()}
+SCHEMA = pa.schema(_COLUMNS)
 
 
 def _form(name: str, *blocks: list[tuple[object, ...]]) -> str:
