@@ -93,9 +93,7 @@ def main() -> int:
     )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument(
-        "--shapes", nargs="+", choices=sorted(SHAPES), default=sorted(SHAPES)
-    )
+    parser.add_argument("--shapes", nargs="+", choices=sorted(SHAPES), default=sorted(SHAPES))
     parser.add_argument("--result", type=Path, default=BUILD / "reading.json")
     options = parser.parse_args()
     require_shim(SHIM_JAR)
@@ -109,12 +107,8 @@ def main() -> int:
             made = (class_name, SHAPES[shape], str(options.rows), str(SHIM_JAR))
             _run(_MAKE, str(folder), *made)
             for _ in range(options.runs):
-                runs.append(
-                    _measured("cairn", _READ_WITH_CAIRN, folder, provider, shape)
-                )
-                runs.append(
-                    _measured("spark", _READ_WITH_SPARK, folder, provider, shape)
-                )
+                runs.append(_measured("cairn", _READ_WITH_CAIRN, folder, provider, shape))
+                runs.append(_measured("spark", _READ_WITH_SPARK, folder, provider, shape))
             shutil.rmtree(folder)
     content = {"rows": options.rows, "runs": runs, "machine": machine.describe(BUILD)}
     result_file.write(options.result, content)
@@ -141,9 +135,7 @@ def _run(code: str, *arguments: str) -> tuple[str, int]:
     return output, memory.peak_bytes >> 20
 
 
-def _measured(
-    reader: str, code: str, folder: Path, provider: str, shape: str
-) -> dict[str, Any]:
+def _measured(reader: str, code: str, folder: Path, provider: str, shape: str) -> dict[str, Any]:
     before, began = os.times(), time.monotonic()
     output, peak_mib = _run(code, str(folder), str(SHIM_JAR))
     whole_s, after = time.monotonic() - began, os.times()
@@ -169,14 +161,10 @@ def table(content: dict[str, Any]) -> str:
         "| state of | key | reader | whole, s | without start, s | rows/s of CPU | peak, MiB |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
-    kinds = dict.fromkeys(
-        (run["provider"], run["key"], run["reader"]) for run in content["runs"]
-    )
+    kinds = dict.fromkeys((run["provider"], run["key"], run["reader"]) for run in content["runs"])
     for kind in kinds:
         runs = [
-            run
-            for run in content["runs"]
-            if (run["provider"], run["key"], run["reader"]) == kind
+            run for run in content["runs"] if (run["provider"], run["key"], run["reader"]) == kind
         ]
         whole, read, cpu, peak = (
             statistics.median(run[name] for run in runs)

@@ -7,7 +7,6 @@ the batches that were looked at, and no rows.
 from __future__ import annotations
 
 import sys
-import threading
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -16,24 +15,19 @@ import pyarrow as pa
 from cairn.clock import SYSTEM_CLOCK
 from cairn.errors import ConfigError, MissingError, NotThereError
 from cairn.location import open_location
+from cairn.reader.batch import BatchView
 from cairn.reader.changes import Diff
-from cairn.reader.families import Family, families_of
-from cairn.reader.spark.logs import ROW_CHECKSUM, list_batches, read_commit, read_conf
-from cairn.reader.spark.operators import read_operators
-from cairn.reader.spark.schema_files import read_families
+from cairn.reader.spark.logs import list_batches
 from cairn.reader.state import State
 from cairn.reader.store_files import StoreFiles, count_files
 from cairn.reader.stores.base import ReadLimits
-from cairn.reader.stores.opening import StorePlace
 from cairn.reader.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from cairn.format.spark_log import CommitEntry
+    from cairn.reader.families import Family
     from cairn.reader.findings import Finding
-    from cairn.reader.spark.logs import Provider, StateConf
-    from cairn.reader.spark.operators import Operator, OperatorStore
     from cairn.storage.base import ObjectStore
 
 Item = TypeVar("Item")
@@ -140,88 +134,6 @@ class KeyChange:
     batch: int
     before: pa.Table | None
     after: pa.Table
-
-
-class BatchView:
-    """The metadata of one committed batch: settings, ids, operators, families.
-
-    Args:
-        objects: at the checkpoint's location.
-        batch: a committed one.
-    """
-
-    def __init__(self, objects: ObjectStore, batch: int) -> None:
-        self.objects = objects
-        self.batch = batch
-        self.conf: StateConf = read_conf(objects, batch)
-        self.commit: CommitEntry = read_commit(objects, batch)
-        self._operators: tuple[Operator, ...] | None = None
-        self._families: dict[int, tuple[Family, ...]] = {}
-        self._lock = threading.Lock()
-
-    @property
-    def provider(self) -> Provider:
-        """Whose files the state is in."""
-        return self.conf.provider
-
-    @property
-    def checkpoint_format(self) -> int:
-        """Spark's checkpoint format, 1 or 2."""
-        return 1 if self.commit.unique_ids is None else 2
-
-    @property
-    def operators(self) -> tuple[Operator, ...]:
-        """The stateful operators."""
-        with self._lock:
-            if self._operators is None:
-                self._operators = read_operators(self.objects, self.batch, self.conf.partitions)
-            return self._operators
-
-    def operator(self, number: int) -> Operator:
-        """Return an operator.
-
-        Raises:
-            NotThereError: there is none with this number.
-        """
-        for one in self.operators:
-            if one.id == number:
-                return one
-        numbers = ", ".join(str(one.id) for one in self.operators) or "none"
-        raise NotThereError(
-            f"there is no operator {number} at batch {self.batch}; there are: {numbers}",
-            object_name=self.objects.object_url(f"state/{number}"),
-            next_step="choose one of these; `cairn ls` lists them",
-        )
-
-    def families(self, operator: Operator) -> tuple[Family, ...]:
-        """Return all kinds of rows of an operator."""
-        with self._lock:
-            found = self._families.get(operator.id)
-        if found is None:
-            found = tuple(self._read_families(operator))
-            with self._lock:
-                self._families[operator.id] = found
-        return found
-
-    def _read_families(self, operator: Operator) -> Iterable[Family]:
-        for store in operator.stores:
-            schemas = read_families(self.objects, operator, store)
-            place = self.place(operator, store)
-            yield from families_of(self.conf, operator, store, schemas, place)
-
-    def place(self, operator: Operator, store: OperatorStore) -> StorePlace:
-        """Return where the files of a store are."""
-        ids = self.commit.unique_ids
-        return StorePlace(
-            objects=self.objects,
-            provider=self.provider,
-            operator=operator.id,
-            store=store.name,
-            version=self.batch + 1,
-            unique_ids=None if ids is None else ids.get(operator.id, ()),
-            list_delimiter=self.conf.list_delimiter,
-            has_row_checksums=self.conf.flag(ROW_CHECKSUM),
-        )
 
 
 class Checkpoint:
@@ -410,7 +322,7 @@ class Checkpoint:
         Args:
             progress: called with the number of partitions of stores that were read, and of all.
         """
-        return verify(self, progress)
+        return verify(self.objects, self.location, self.limits, progress)
 
     def diff(
         self,

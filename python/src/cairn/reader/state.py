@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from cairn.errors import ConfigError, PackageMissingError
+from cairn.errors import ConfigError, DataError, PackageMissingError
 from cairn.reader.families import PARTITION
 from cairn.reader.parallel import OpenedAhead, in_threads
 from cairn.reader.rows.decoder import is_placeholder
@@ -26,7 +26,7 @@ from cairn.reader.spark.logs import STRICT_DISTRIBUTION
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from cairn.reader.checkpoint import BatchView
+    from cairn.reader.batch import BatchView
     from cairn.reader.families import Column, Family
     from cairn.reader.rows.decoder import RowDecoder
     from cairn.reader.stores.base import ReadLimits, StoreRows
@@ -288,7 +288,15 @@ class State:
         if decoder is None:
             arrays = [rows.keys if column.is_key else rows.values for column in columns]
             return _with_partition(arrays, columns, partition, len(rows.keys))
-        keys, values, numbers = decoder.decode(rows)
+        try:
+            keys, values, numbers = decoder.decode(rows)
+        except DataError as error:
+            place = self._family.place
+            raise error.with_context(
+                store=f"{place.operator}/{partition}/{place.store}, {self.name}",
+                version=place.version,
+                object_name=place.objects.object_url(place.folder(partition)),
+            ) from error.__cause__
         arrays = [column.of(keys if column.is_key else values) for column in columns]
         return _with_partition(arrays, columns, partition, len(numbers))
 

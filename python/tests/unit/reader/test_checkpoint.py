@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from small_checkpoint import PARTITIONS, SmallCheckpoint, key_row, partition_of_user
+from spark_store_files import compressed, plain
 
 import cairn
 from cairn.errors import (
@@ -77,7 +78,7 @@ def test_a_state_is_a_stream_for_any_arrow_tool(checkpoint: Checkpoint) -> None:
     """DuckDB, Polars and pandas take it without a method of ours."""
     state = checkpoint.state()
 
-    assert pa.table(state).num_rows == 20  # type: ignore[arg-type]
+    assert pa.table(state).num_rows == 20
     assert list(state.to_pandas()["user"]) == state.to_table()["user"].to_pylist()
 
 
@@ -266,8 +267,6 @@ def test_a_row_that_is_too_short_is_corrupt(
     written: SmallCheckpoint, checkpoint: Checkpoint
 ) -> None:
     """A row without its last column would be a wrong number."""
-    from spark_store_files import compressed, plain  # noqa: PLC0415
-
     path = written.folder / f"state/0/{partition_of_user(3)}/1.delta"
     path.write_bytes(compressed(plain([("put", key_row(3), bytes(16))])))
 

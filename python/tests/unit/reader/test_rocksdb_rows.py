@@ -263,6 +263,17 @@ def test_lists_grow_by_merges(files: Files, delimiter: bytes, *, has_row_checksu
     assert {key: store.get("lists", key) for key in rows} == rows
 
 
+def test_a_snapshot_with_another_delimiter_is_named(files: Files) -> None:
+    """Elements would have other lengths; without the object's name nobody finds the store."""
+    files.snapshot_with_families("1", {LISTS + row(1): element(b"a") + b"," + element(b"b")})
+    store = files.open_lists(1, b";")
+
+    for read in (lambda: rows_of(store, "lists"), lambda: store.get("lists", row(1))):
+        with pytest.raises(CorruptError, match="another delimiter") as caught:
+            read()
+        assert caught.value.object_name == "memory://checkpoint/state/0/1/1.zip"
+
+
 def test_row_checksums_of_changelogs_are_verified_and_left_out(files: Files) -> None:
     """A delete would miss its key, and each value would be shifted by its checksum."""
     kept, gone, low, high = (ONE + row(number) for number in (1, 2, 5, 7))

@@ -13,7 +13,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cairn.checksum import crc32c
-from cairn.errors import CairnError, CorruptError, MissingError, UnsupportedStateError
+from cairn.errors import (
+    CairnError,
+    CorruptError,
+    DataError,
+    MissingError,
+    UnsupportedStateError,
+)
 from cairn.format.fields import as_int, as_text, parse_object
 from cairn.reader.spark.compression import decompress
 
@@ -30,6 +36,7 @@ _CRC = ".crc"
 _CRC_BYTES = 1 << 16
 _ALGORITHM = "CRC32C"
 _AFTER_DIGITS = ":"
+_DAMAGED = "restore the object from the bucket's versions or a backup, or read another batch"
 _DELETED = "read a newer batch: the query may have deleted the files of this one"
 
 
@@ -100,7 +107,7 @@ class StoreFiles:
 
     def start(self, name: str) -> Iterator[bytes]:
         """Yield the first pieces of a compressed file; ends with an error if it is large."""
-        length = min(self._sizes[name], _START_BYTES)
+        length = max(min(self._sizes[name], _START_BYTES), 1)
         return decompress(self.get_range(name, 0, length), object_name=self.url(name))
 
     def missing(self, name: str, *, version: int) -> MissingError:
@@ -119,6 +126,8 @@ class StoreFiles:
             yield
         except MissingError as error:
             raise error.with_context(object_name=self.url(name), next_step=_DELETED) from None
+        except DataError as error:
+            raise error.with_context(object_name=self.url(name), next_step=_DAMAGED) from None
         except CairnError as error:
             raise error.with_context(object_name=self.url(name)) from None
 

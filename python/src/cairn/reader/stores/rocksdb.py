@@ -87,13 +87,13 @@ class RocksDbRows:
         self._list_delimiter = list_delimiter
         self._files = StoreFiles(objects, folder)
         plan = _plan(self._files, version, checkpoint_id)
+        self._snapshot = plan.snapshot
         self._changelogs = plan.changelogs
         snapshot = None
         if plan.snapshot is not None:
             data = self._files.get(plan.snapshot, max_bytes=ZIP_BYTES_MAX)
             with self._files.naming(plan.snapshot):
                 snapshot = ZippedSnapshot.parse(data, list_families)
-        self._has_snapshot = snapshot is not None
         self._has_families = bool(snapshot and snapshot.families)
         self.families: Mapping[str, StoredFamily] = (
             snapshot.families
@@ -101,7 +101,7 @@ class RocksDbRows:
             else {DEFAULT_FAMILY: StoredFamily(0, is_list=DEFAULT_FAMILY in list_families)}
         )
         self._by_id = {family.family_id: family for family in self.families.values()}
-        self._tables = self._open_tables(snapshot, plan.snapshot or "")
+        self._tables = self._open_tables(snapshot)
         self._layers = LayeredRows(self._base_rows, self._base_get, self._changes, self._limits)
 
     def stored_count(self, family: str) -> int | None:  # noqa: ARG002 - see ``StoreRows``
@@ -126,20 +126,21 @@ class RocksDbRows:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open_tables(self, snapshot: ZippedSnapshot | None, name: str) -> Tables:
-        if snapshot is None:
+    def _open_tables(self, snapshot: ZippedSnapshot | None) -> Tables:
+        if snapshot is None or self._snapshot is None:
             return Tables([], _no_file)
+        url = self._files.url(self._snapshot)
 
         def open_file(file: LiveFile) -> _SstFile:
             stored = snapshot.ssts.get(file.name)
             if stored is None:
                 raise CorruptError(
                     f"the snapshot's metadata lack the file {file.name} of its MANIFEST",
-                    object_name=self._files.url(name),
+                    object_name=url,
                 )
             return _SstFile(self._files, stored)
 
-        return Tables(sorted_runs(snapshot.manifest, self._files.url(name)), open_file)
+        return Tables(sorted_runs(snapshot.manifest, url), open_file)
 
     def _prefix(self, family: int) -> bytes:
         return family.to_bytes(_FAMILY_BYTES, "little") if self._has_families else b""
@@ -149,24 +150,28 @@ class RocksDbRows:
         return ValueForm(is_list, self._has_row_checksums, self._list_delimiter)
 
     def _base_rows(self, family: int) -> Iterator[StoredRows]:
+        if self._snapshot is None:
+            return
         prefix, form = self._prefix(family), self._form(family)
-        for batch in self._tables.scan(prefix, _after(prefix)):
-            if not batch.num_rows:
-                continue
-            keys = batch.column("key").cast(_LARGE)
-            values = _joined_values(keys, batch, form)
-            yield StoredRows(_from(keys, len(prefix)), values)
+        with self._files.naming(self._snapshot):
+            for batch in self._tables.scan(prefix, _after(prefix)):
+                if not batch.num_rows:
+                    continue
+                keys = batch.column("key").cast(_LARGE)
+                values = _joined_values(keys, batch, form)
+                yield StoredRows(_from(keys, len(prefix)), values)
 
     def _base_get(self, family: int, key: bytes) -> bytes | None:
         stored_key = self._prefix(family) + key
         entry = self._tables.get(stored_key)
-        if entry is None:
+        if entry is None or self._snapshot is None:
             return None
         parts = [part for part in (entry.value, *entry.operands) if part is not None]
-        if entry.operands:
-            _check_list(self._form(family))
         keys, values = pa.array([stored_key] * len(parts), _LARGE), pa.array(parts, _LARGE)
-        plain: list[Any] = plain_values(keys, values, self._form(family)).to_pylist()
+        with self._files.naming(self._snapshot):
+            if entry.operands:
+                _check_list(self._form(family))
+            plain: list[Any] = plain_values(keys, values, self._form(family)).to_pylist()
         return b"".join(plain)
 
     def _changes(self) -> Iterator[Changes]:
@@ -176,7 +181,7 @@ class RocksDbRows:
                 if changelog.is_tagged != self._has_families:
                     raise CorruptError(
                         "the changelog and the snapshot before it disagree about column families"
-                        if self._has_snapshot
+                        if self._snapshot
                         else "no snapshot before the changelog names its column families"
                     )
                 for records in read_records(
