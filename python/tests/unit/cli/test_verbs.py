@@ -184,6 +184,29 @@ def test_get_searches_the_stores_that_are_named(run: Run, sample: str) -> None:
     ]
 
 
+def test_a_query_without_state_has_no_stores(run: Run, tmp_path: Path) -> None:
+    """It is no error: a program may look at all queries of a bucket."""
+    conf = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    entry = {"conf": {"spark.sql.streaming.stateStore.providerClass": conf}}
+    for name, text in (("offsets", json.dumps(entry) + "\n{}"), ("commits", "{}")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0").write_text(f"v1\n{text}")
+
+    outputs = [
+        run(*arguments, "-o", "json")
+        for arguments in (
+            ["ls", str(tmp_path)],
+            ["query", str(tmp_path)],
+            ["diff", str(tmp_path), "0", "0"],
+            ["get", str(tmp_path), "--key", ANN],
+            ["diff", str(tmp_path), "0", "0", "--operator", "1"],
+        )
+    ]
+
+    assert [done.exit_code for done in outputs] == [0, 0, 0, 4, 4]
+    assert [done.stdout for done in outputs] == ["[]\n"] * 4 + [""]
+
+
 # -- query ---------------------------------------------------------------------------------------
 
 
