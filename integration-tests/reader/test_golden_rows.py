@@ -6,20 +6,7 @@ its error. The reader returns these rows all the same, or says why it does not.
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-
-import cairn
-from cairn.errors import MissingError, UnsupportedStateError
-from harness.spark import CHECKPOINT_FORMAT, new_session
-from harness.state_cases import keys_of, rows_by_key, state_of
-from harness.state_rows import rows_of_reader, rows_of_source, source_options
 
 GOLDEN = Path(__file__).resolve().parents[2] / ".build" / "golden-checkpoints"
 VERSION = "checkpoint-version-"
