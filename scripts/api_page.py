@@ -1,4 +1,4 @@
-"""Generates docs/api.md from the docstrings of the package's public names and of its command.
+"""Generates docs/api.md from the docstrings of the package's public names.
 
 Usage: api_page.py            writes the page
        api_page.py --check    fails if the page is not up to date
@@ -11,10 +11,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
-import click
-
 import cairn
-from cairn.cli.main import main as command
 from generated_page import ROOT, write_or_compare
 
 if TYPE_CHECKING:
@@ -38,7 +35,7 @@ The errors are below `cairn.errors.CairnError`, and have a `kind`, a `code` and 
 COMMAND = """
 ## The command `cairn`
 
-It prints an error as one line, with its code, and then exits with 1.
+It has a [page of its own](commands.md).
 """
 
 _SECTION = re.compile(r"^(Args|Returns|Raises):\n((?:    .*\n|\n)+)", re.MULTILINE)
@@ -51,8 +48,7 @@ def render() -> str:
     functions = [name for name in cairn.__all__ if callable(getattr(cairn, name))]
     parts = [_name(name, getattr(cairn, name)) for name in sorted(functions, key=_order)]
     version = "\n### `cairn.__version__`\n\nThe release, as a string.\n"
-    commands = [_command(name, one) for name, one in sorted(command.commands.items())]
-    return "".join([INTRODUCTION, *parts, version, COMMAND, *commands])
+    return "".join([INTRODUCTION, *parts, version, COMMAND])
 
 
 def _order(name: str) -> tuple[bool, str]:
@@ -82,22 +78,6 @@ def _text(docstring: str) -> str:
     sections = "\n".join(section(match).rstrip() + "\n" for match in _SECTION.finditer(text + "\n"))
     paragraphs = [_filled(" ".join(one.split())) for one in head.strip().split("\n\n")]
     return "\n".join([*paragraphs, *([sections] if sections else [])])
-
-
-def _command(name: str, of: click.Command) -> str:
-    context = click.Context(of, info_name=f"cairn {name}")
-    usage = " ".join(of.collect_usage_pieces(context))
-    options = "".join(
-        _filled(f"- `{', '.join(one.opts)}{_value(one)}`: {one.help}", "  ")
-        for one in of.params
-        if isinstance(one, click.Option)
-    )
-    help_text = _text(inspect.cleandoc(of.help or ""))
-    return f"\n### `cairn {name} {usage}`\n\n{help_text}" + (f"\n{options}" if options else "")
-
-
-def _value(option: click.Option) -> str:
-    return "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"
 
 
 def _filled(text: str, indent: str = "") -> str:

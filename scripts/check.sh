@@ -45,7 +45,7 @@ check "format: ruff format" "$bin/ruff" format --check "${folders[@]}"
 check "format: google-java-format" scripts/java_format.sh --check
 check "types: mypy --strict, package and its tests" types python src tests hatch_build.py
 check "types: mypy --strict, integration tests" types_of_integration_tests
-for folder in integration-tests/spark_suites examples/flights examples/transform benchmarks; do
+for folder in integration-tests/spark_suites examples/flights examples/sample examples/transform benchmarks; do
     check "types: mypy --strict, $folder" types "$folder" .
 done
 check "types: mypy --strict, scripts and vectors" types scripts . ../spec
@@ -57,6 +57,7 @@ check "documents: docs/adr/README.md" "$bin/python" scripts/adr_index.py --check
 check "documents: links" "$bin/python" scripts/check_links.py
 check "documents: docs/configuration.md" "$bin/python" scripts/configuration_page.py --check
 check "documents: docs/api.md" "$bin/python" scripts/api_page.py --check
+check "documents: docs/commands.md" "$bin/python" scripts/commands_page.py --check
 check "documents: tables of benchmarks" "$bin/python" benchmarks/report.py --check
 check "documents: charts of benchmarks" "$bin/python" benchmarks/charts.py --check
 check "documents: docs/parity.md" "$bin/python" scripts/parity_page.py --check

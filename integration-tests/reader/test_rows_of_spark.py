@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ from cairn.reader.rows.decoder import RowDecoder
 from cairn.reader.rows.partition_hash import spark_hash
 from cairn.reader.rows.stored import RowForm, StoredRows
 from cairn.reader.spark.schema_files import FamilySchema, KeyEncoder
-from harness.spark import driver_jvm
+from harness.spark import driver_jvm, new_session
 from harness.spark_rows import LONG, ORDERED, SIMPLE, TYPES, Table, Typed, nested, tables
 
 pytestmark = pytest.mark.usefixtures("all_types")
@@ -127,6 +129,51 @@ def test_rows_that_spark_wrote(table: Table) -> None:
     schema = FamilySchema("default", table.json, table.json, KeyEncoder("NoPrefix"))
 
     check(RowDecoder(schema, BARE), table, table, rows, rows)
+
+
+LITERALS: list[tuple[str, Any]] = [
+    ("NULL", None),
+    ("true", True),
+    ("-5Y", -5),
+    ("-300S", -300),
+    ("-70000", -70_000),
+    ("-5000000000L", -5_000_000_000),
+    ("1.5F", 1.5),
+    ("-2.5D", -2.5),
+    ("12.340BD", Decimal("12.340")),
+    ("-1234567890123456789.01BD", Decimal("-1234567890123456789.01")),
+    ("'Grüße'", "Grüße"),
+    ("X'00ff'", b"\x00\xff"),
+    ("DATE'2024-02-29'", date(2024, 2, 29)),
+    ("DATE'1582-10-01'", date(1582, 10, 1)),
+    (
+        "TIMESTAMP'1969-12-31 23:59:59.999999'",
+        datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    ),
+    ("TIMESTAMP_NTZ'2024-02-29 12:00:00'", datetime(2024, 2, 29, 12)),  # noqa: DTZ001 - has none
+    ("INTERVAL '-1 02:03:04.5' DAY TO SECOND", -timedelta(1, 7384, 500_000)),
+    ("INTERVAL '5' HOUR", timedelta(hours=5)),
+    ("INTERVAL '-2-3' YEAR TO MONTH", -27),
+    ("make_interval(1, 2, 0, 3, 0, 0, -0.5)", (14, 3, -500_000_000)),
+    ("array(1, NULL, 3)", [1, None, 3]),
+    ("map('a', array(DATE'1970-01-02'), 'b', NULL)", [("a", [date(1970, 1, 2)]), ("b", None)]),
+    ("named_struct('x', 1S, 'y', named_struct('z', 'deep'))", {"x": 1, "y": {"z": "deep"}}),
+]
+
+
+def test_literals_of_each_type() -> None:
+    """A date that is read as a number of another unit would look as good."""
+    texts = ", ".join(f"{text} AS c{index}" for index, (text, _) in enumerate(LITERALS))
+    frame: Any = new_session({"spark.sql.session.timeZone": "UTC"}).sql(f"SELECT {texts}")
+    (row,) = frame._jdf.queryExecution().executedPlan().executeCollect()  # noqa: SLF001
+    schema = json.loads(frame._jdf.schema().json())  # noqa: SLF001 - there is no public way
+    family = FamilySchema("default", {}, schema, KeyEncoder("NoPrefix"))
+    rows = StoredRows(*(pa.array([data], pa.large_binary()) for data in (b"", row.getBytes())))
+
+    _, values, _ = RowDecoder(family, BARE).decode(rows)
+
+    for column, (text, expected) in zip(values.columns, LITERALS, strict=True):
+        assert column.to_pylist() == [expected], text
 
 
 @given(tables(types=TYPES.filter(lambda of: "variant" not in str(of.json)), min_columns=1))

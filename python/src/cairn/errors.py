@@ -36,6 +36,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     +-- InvalidError                      invalid
     |   +-- ConfigError                   CAIRN_CONFIG
     |   +-- PackageMissingError           CAIRN_PYTHON
+    |   +-- NotThereError                 CAIRN_NOT_THERE
     |   +-- AccessError                   CAIRN_ACCESS_DENIED
     |   +-- NoSuchBucketError             CAIRN_NO_SUCH_BUCKET
     |   +-- SchemeError                   CAIRN_SCHEME
@@ -301,6 +302,12 @@ class PackageMissingError(InvalidError):
     """This Python lacks a package that the engine needs."""
 
     code = "CAIRN_PYTHON"
+
+
+class NotThereError(InvalidError):
+    """What a reader asks for does not exist: a checkpoint, a batch, an operator, a store, a key."""
+
+    code = "CAIRN_NOT_THERE"
 
 
 class AccessError(InvalidError):

@@ -127,7 +127,8 @@ def test_the_command_reaches_hdfs(
     assert "has no unfinished repartition" in found.output
     assert "[CAIRN_SCHEME]" in refused.output
     assert "nosuch" in refused.output
-    assert "[CAIRN_CONFIG] --hadoop-conf dfs.replication has no value" in wrong.output
+    assert wrong.exit_code == 2
+    assert "'dfs.replication' has no value" in wrong.output
 
 
 def test_a_class_path_without_the_shim_is_named() -> None:

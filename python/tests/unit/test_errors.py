@@ -33,6 +33,7 @@ CODES = {
     "UnsupportedStateError": ("corrupt", "CAIRN_UNSUPPORTED_STATE"),
     "ConfigError": ("invalid", "CAIRN_CONFIG"),
     "PackageMissingError": ("invalid", "CAIRN_PYTHON"),
+    "NotThereError": ("invalid", "CAIRN_NOT_THERE"),
     "AccessError": ("invalid", "CAIRN_ACCESS_DENIED"),
     "NoSuchBucketError": ("invalid", "CAIRN_NO_SUCH_BUCKET"),
     "SchemeError": ("invalid", "CAIRN_SCHEME"),

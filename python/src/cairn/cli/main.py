@@ -1,20 +1,61 @@
-"""Entry point of the command `cairn`: collects the commands and prints an error as one line.
+"""Entry point of the command `cairn`: finds the commands, and prints an error as one line.
 
-Layer: cli.
+Layer: cli. A command's module is imported when it runs, and libraries of data when it needs them:
+`cairn --help` and completion answer at once.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
 from typing import Any
 
 import click
 
 from cairn import __version__
-from cairn.cli.jar import jar
-from cairn.cli.undo_repartition import undo_repartition
-from cairn.errors import CairnError
+from cairn.cli.exit_codes import Exit
+from cairn.errors import CairnError, NoSuchBucketError, NotThereError
+
+COMMANDS = {
+    "completion": "Print the completion script of a shell.",
+    "conf": "Print the settings of Cairn for spark-submit.",
+    "diff": "Show how the state differs between two batches.",
+    "get": "Show one key in every store that has it.",
+    "history": "Show the batches that changed a key.",
+    "jar": "Print the path of the jar that Spark needs.",
+    "ls": "List the stores, batches or files of a checkpoint.",
+    "query": "Query the state by SQL.",
+    "show": "Show the rows of a store.",
+    "undo-repartition": "Take back an offline repartition that was refused.",
+    "verify": "Show what is wrong with a checkpoint.",
+}
+"""The commands with their short helps: the module of each has the command under its own name."""
+
+
+class NotThere(click.ClickException):
+    """A failure that has an exit code of its own."""
+
+    exit_code = Exit.NOT_THERE
 
 
 class CairnGroup(click.Group):
-    """A group whose commands fail with a message instead of a traceback."""
+    """A group that imports a command when it runs, and prints its failure without a traceback."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of the commands."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Return a command; ``None`` if there is none of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"cairn.cli.{name}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of the commands, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
         """Run a command.
@@ -24,6 +65,8 @@ class CairnGroup(click.Group):
         """
         try:
             return super().invoke(ctx)
+        except (NotThereError, NoSuchBucketError) as error:
+            raise NotThere(str(error)) from error
         except CairnError as error:
             raise click.ClickException(str(error)) from error
 
@@ -31,8 +74,8 @@ class CairnGroup(click.Group):
 @click.group(cls=CairnGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="cairn")
 def main() -> None:
-    """Cairn: a state store for Spark Structured Streaming."""
+    """Cairn: a state store for Spark Structured Streaming, and a reader of its state.
 
-
-main.add_command(jar)
-main.add_command(undo_repartition)
+    The commands that take a LOCATION read the checkpoint of a query, of Cairn's or of Spark's own
+    state store providers, without Spark; they change nothing.
+    """

@@ -3,83 +3,40 @@
 Layer: cli.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import click
 
-from cairn.checkpoint.spark_logs import (
-    UnfinishedRepartition,
-    find_unfinished_repartition,
-    take_back,
-)
-from cairn.cli.location import open_location
+from cairn.cli.options import CheckpointCommand, Place, with_place
+
+if TYPE_CHECKING:
+    from cairn.checkpoint.spark_logs import UnfinishedRepartition
 
 
-def _location(_: click.Context, __: click.Parameter, value: str) -> str:
-    if not value.strip():
-        raise click.BadParameter("it is empty; name the query's checkpointLocation.")
-    return value
-
-
-def _url(_: click.Context, __: click.Parameter, value: str) -> str:
-    if value and not value.startswith(("http://", "https://")):
-        raise click.BadParameter(f"{value!r} is not a URL; write it as https://host[:port].")
-    return value
-
-
-@click.command(short_help="Take back an offline repartition that was refused.")
-@click.argument("checkpoint", callback=_location)
+@click.command(cls=CheckpointCommand)
+@with_place
 @click.option(
     "--apply",
     "is_applied",
     is_flag=True,
     help="Delete the listed entries of Spark's logs. Stop the query first.",
 )
-@click.option(
-    "--s3-endpoint",
-    default="",
-    metavar="URL",
-    callback=_url,
-    help="URL of an S3 service other than AWS, e.g. https://minio:9000.",
-)
-@click.option(
-    "--s3-region", default="", help="Region of the S3 service. Default: from the AWS chain."
-)
-@click.option(
-    "--hadoop-conf",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Setting of Hadoop's, not for S3 and local files; may be repeated.",
-)
-@click.option(
-    "--jar",
-    "jars",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False),
-    help="Jar of a file system that Spark does not have, e.g. hadoop-azure; may be repeated.",
-)
-def undo_repartition(
-    checkpoint: str,
-    is_applied: bool,  # noqa: FBT001 - click passes options by name
-    s3_endpoint: str,
-    s3_region: str,
-    hadoop_conf: tuple[str, ...],
-    jars: tuple[str, ...],
-) -> None:
+def undo_repartition(place: Place, *, is_applied: bool) -> None:
     """Take back a refused offline repartition, so that the query starts again.
 
-    CHECKPOINT is the query's checkpointLocation: a folder; s3a://bucket/path, with credentials from
-    the AWS chain (AWS_PROFILE, AWS_ACCESS_KEY_ID, ...); or the URL of another file system that
-    Hadoop reaches, such as hdfs://..., with settings from HADOOP_CONF_DIR. For the last one the
-    command starts a JVM. A path without a scheme is a local folder: write the whole URL where the
-    job leaves it to fs.defaultFS. Without --apply nothing is deleted: the command prints what it
-    found and what it would delete.
+    Without --apply nothing is deleted: the command prints what it found and what it would delete.
     """
-    settings = {"endpoint_url": s3_endpoint, "region": s3_region}
-    with open_location(checkpoint, settings, hadoop_conf, jars) as store:
+    from cairn.checkpoint.spark_logs import find_unfinished_repartition, take_back  # noqa: PLC0415
+    from cairn.location import open_location  # noqa: PLC0415
+
+    with open_location(place.location, place.options) as store:
         found = find_unfinished_repartition(store)
         if found is None:
-            click.echo(f"{checkpoint} has no unfinished repartition; nothing to take back.")
+            click.echo(f"{place.location} has no unfinished repartition; nothing to take back.")
             return
-        click.echo(_description(checkpoint, found))
+        click.echo(_description(place.location, found))
         if not is_applied:
             click.echo("Nothing was deleted. Stop the query, and repeat the command with --apply.")
             return

@@ -7,32 +7,27 @@ the batches that were looked at, and no rows.
 from __future__ import annotations
 
 import sys
-import threading
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
 from cairn.clock import SYSTEM_CLOCK
-from cairn.errors import ConfigError, MissingError
-from cairn.reader.changes import Diff
-from cairn.reader.families import Family, families_of
-from cairn.reader.spark.logs import ROW_CHECKSUM, list_batches, read_commit, read_conf
-from cairn.reader.spark.operators import read_operators
-from cairn.reader.spark.schema_files import read_families
+from cairn.errors import ConfigError, MissingError, NotThereError
+from cairn.location import open_location
+from cairn.reader.batch import BatchView
+from cairn.reader.changes import ChangeFeed, Diff
+from cairn.reader.spark.logs import list_batches
 from cairn.reader.state import State
+from cairn.reader.store_files import StoreFiles, count_files
 from cairn.reader.stores.base import ReadLimits
-from cairn.reader.stores.opening import StorePlace
 from cairn.reader.verify import verify
-from cairn.storage.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from cairn.format.spark_log import CommitEntry
+    from cairn.reader.families import Family
     from cairn.reader.findings import Finding
-    from cairn.reader.spark.logs import Provider, StateConf
-    from cairn.reader.spark.operators import Operator, OperatorStore
     from cairn.storage.base import ObjectStore
 
 Item = TypeVar("Item")
@@ -141,88 +136,6 @@ class KeyChange:
     after: pa.Table
 
 
-class BatchView:
-    """The metadata of one committed batch: settings, ids, operators, families.
-
-    Args:
-        objects: at the checkpoint's location.
-        batch: a committed one.
-    """
-
-    def __init__(self, objects: ObjectStore, batch: int) -> None:
-        self.objects = objects
-        self.batch = batch
-        self.conf: StateConf = read_conf(objects, batch)
-        self.commit: CommitEntry = read_commit(objects, batch)
-        self._operators: tuple[Operator, ...] | None = None
-        self._families: dict[int, tuple[Family, ...]] = {}
-        self._lock = threading.Lock()
-
-    @property
-    def provider(self) -> Provider:
-        """Whose files the state is in."""
-        return self.conf.provider
-
-    @property
-    def checkpoint_format(self) -> int:
-        """Spark's checkpoint format, 1 or 2."""
-        return 1 if self.commit.unique_ids is None else 2
-
-    @property
-    def operators(self) -> tuple[Operator, ...]:
-        """The stateful operators."""
-        with self._lock:
-            if self._operators is None:
-                self._operators = read_operators(self.objects, self.batch, self.conf.partitions)
-            return self._operators
-
-    def operator(self, number: int) -> Operator:
-        """Return an operator.
-
-        Raises:
-            MissingError: there is none with this number.
-        """
-        for one in self.operators:
-            if one.id == number:
-                return one
-        numbers = ", ".join(str(one.id) for one in self.operators) or "none"
-        raise MissingError(
-            f"there is no operator {number} at batch {self.batch}; there are: {numbers}",
-            object_name=self.objects.object_url(f"state/{number}"),
-            next_step="choose one of these; `cairn ls` lists them",
-        )
-
-    def families(self, operator: Operator) -> tuple[Family, ...]:
-        """Return all kinds of rows of an operator."""
-        with self._lock:
-            found = self._families.get(operator.id)
-        if found is None:
-            found = tuple(self._read_families(operator))
-            with self._lock:
-                self._families[operator.id] = found
-        return found
-
-    def _read_families(self, operator: Operator) -> Iterable[Family]:
-        for store in operator.stores:
-            schemas = read_families(self.objects, operator, store)
-            place = self.place(operator, store)
-            yield from families_of(self.conf, operator, store, schemas, place)
-
-    def place(self, operator: Operator, store: OperatorStore) -> StorePlace:
-        """Return where the files of a store are."""
-        ids = self.commit.unique_ids
-        return StorePlace(
-            objects=self.objects,
-            provider=self.provider,
-            operator=operator.id,
-            store=store.name,
-            version=self.batch + 1,
-            unique_ids=None if ids is None else ids.get(operator.id, ()),
-            list_delimiter=self.conf.list_delimiter,
-            has_row_checksums=self.conf.flag(ROW_CHECKSUM),
-        )
-
-
 class Checkpoint:
     """The checkpoint of a query; ``cairn.open_checkpoint`` opens it.
 
@@ -255,7 +168,7 @@ class Checkpoint:
             batch: a committed one; ``None``: the newest.
 
         Raises:
-            MissingError: the batch is not committed, or the logs do not have it any more.
+            NotThereError: the batch is not committed, or the logs do not have it any more.
         """
         number = self._newest() if batch is None else batch
         if number not in self._views:
@@ -266,7 +179,7 @@ class Checkpoint:
                 if number in committed:
                     raise
                 shown = f"{committed[0]} to {committed[-1]}" if committed else "none"
-                raise MissingError(
+                raise NotThereError(
                     f"batch {number} is not committed; committed are: {shown}",
                     object_name=failure.object_name,
                     next_step="choose one of these; `cairn ls` lists them",
@@ -276,7 +189,7 @@ class Checkpoint:
     def _newest(self) -> int:
         committed = self.batches
         if not committed:
-            raise MissingError(
+            raise NotThereError(
                 "the query has not committed a batch yet",
                 object_name=self.objects.object_url("commits/"),
                 next_step="wait for its first batch",
@@ -343,6 +256,20 @@ class Checkpoint:
             for family in view.families(operator)
         )
 
+    def files_at(self, batch: int | None = None) -> Listing[StoreFiles]:
+        """Return the objects of the stores per partition, those of all retained batches.
+
+        Costs one LIST per 1,000 objects on S3.
+
+        Args:
+            batch: whose operators and stores these are; ``None``: the newest.
+        """
+        return Listing(
+            files
+            for operator in self.view(batch).operators
+            for files in count_files(self.objects, operator)
+        )
+
     # -- rows ------------------------------------------------------------------------------------
 
     def state(
@@ -362,7 +289,7 @@ class Checkpoint:
             batch: a committed batch; ``None``: the newest.
 
         Raises:
-            MissingError: there is no such batch, operator or store.
+            NotThereError: there is no such batch, operator or store.
             ConfigError: several fit: name one of them.
         """
         view = self.view(batch)
@@ -377,7 +304,7 @@ class Checkpoint:
                 object_name=self.location,
                 next_step="name one of them as the store",
             )
-        raise MissingError(
+        raise NotThereError(
             f"operator {operator} has no rows named {family or store!r}; it has: {names}",
             object_name=self.location,
             next_step="choose one of these",
@@ -395,7 +322,7 @@ class Checkpoint:
         Args:
             progress: called with the number of partitions of stores that were read, and of all.
         """
-        return verify(self, progress)
+        return verify(self.objects, self.location, self.limits, progress)
 
     def diff(
         self,
@@ -416,13 +343,50 @@ class Checkpoint:
             family: see ``state``.
 
         Raises:
-            MissingError, ConfigError: as for ``state``.
+            NotThereError, ConfigError: as for ``state``.
         """
         states = [
             self.state(operator=operator, store=store, family=family, batch=batch)
             for batch in (before, after)
         ]
         return Diff(*states)
+
+    def changes(
+        self,
+        batches: tuple[int, int],
+        *,
+        operator: int = 0,
+        store: str | None = None,
+        family: str | None = None,
+    ) -> ChangeFeed:
+        """Return what each of several batches has written: per batch and key the net change.
+
+        Only the writes are read, and no state. A key that was written with the value that it had
+        is there, too; ``diff`` leaves it out.
+
+        Args:
+            batches: the first and the last; those between them that are committed.
+            operator: see ``state``, as for the others.
+            store: see ``state``.
+            family: see ``state``.
+
+        Raises:
+            MissingError, ConfigError: as for ``state``; and no batch of these is committed.
+        """
+        first, last = batches
+        numbers = [batch for batch in self.batches if first <= batch <= last]
+        if not numbers:
+            raise NotThereError(
+                f"no batch from {first} to {last} is committed",
+                object_name=self.objects.object_url("commits/"),
+                next_step="choose others; `cairn ls` lists them",
+            )
+        return ChangeFeed(
+            [
+                self.state(operator=operator, store=store, family=family, batch=batch)
+                for batch in numbers
+            ]
+        )
 
     def history(
         self,
@@ -453,7 +417,7 @@ class Checkpoint:
             try:
                 state = self.state(operator=operator, store=store, family=family, batch=batch)
                 rows = state.get(key)
-            except MissingError:
+            except (MissingError, NotThereError):
                 if before is not None:
                     raise
                 continue
@@ -507,8 +471,8 @@ def _choose(
     return visible if len(found) > 1 and visible else found
 
 
-def open_at(location: str, storage_options: Mapping[str, str]) -> Checkpoint:
+def open_at(location: str, storage_options: Mapping[str, Any]) -> Checkpoint:
     """Return the checkpoint at a location; see ``cairn.open_checkpoint``."""
-    objects = open_store(location, storage_options)
+    objects = open_location(location, storage_options)
     objects.cleans = False
     return Checkpoint(location, objects, ReadLimits())

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.compute
 
+from cairn.errors import DataError
 from cairn.ids import DEFAULT_STORE
 from cairn.reader.rows.decoder import RowDecoder, with_long_timeout
 from cairn.reader.rows.stored import RowForm
@@ -50,6 +51,7 @@ _PLACEHOLDERS = frozenset({"__dummy__", "__empty__"})
 _GROUPS = frozenset({"flatMapGroupsWithState", "applyInPandasWithState"})
 _WITHIN = "dedupeWithinWatermark"
 _LIMIT = "globalLimit"
+_JOIN = "symmetricHashJoin"
 _SESSIONS = "sessionWindowStateStoreSaveExec"
 _TIMERS = ("$eventTimers_", "$procTimers_")
 _TTL = "$ttl_"
@@ -158,7 +160,8 @@ def families_of(
             is_list=family in lists,
             booleans_as_bytes=place.provider == "cairn",
         )
-        if schema is not None and operator.name in _GROUPS and conf.number(GROUPS_FORMAT) == 1:
+        is_groups = _is_of_groups(conf, operator, schema)
+        if schema is not None and is_groups and conf.number(GROUPS_FORMAT) == 1:
             schema = with_long_timeout(schema)  # noqa: PLW2901 - what Spark stores
         name = _short_name(store.name, family)
         yield Family(
@@ -170,7 +173,7 @@ def families_of(
             is_internal=_is_internal(store.name, family),
             schema=schema,
             form=form,
-            columns=_columns(operator, store.name, schema, form),
+            columns=_columns(operator, schema, form, place, is_groups=is_groups),
             place=place,
             list_families=lists,
         )
@@ -180,6 +183,19 @@ _RAW = (
     Column("key", is_key=True, path=(0,), type=pa.large_binary()),
     Column("value", is_key=False, path=(0,), type=pa.large_binary()),
 )
+
+
+def _is_of_groups(conf: StateConf, operator: Operator, schema: FamilySchema | None) -> bool:
+    """Return whether the rows are of ``flatMapGroupsWithState``, or of its form for pandas.
+
+    Before Spark 4.0 no metadata say it: the columns do.
+    """
+    if operator.name is not None or schema is None:
+        return operator.name in _GROUPS
+    names = [field["name"] for field in schema.value["fields"]]
+    if conf.number(GROUPS_FORMAT) == 1:
+        return names[-1:] == ["timeoutTimestamp"]
+    return names[:1] == ["groupState"]
 
 
 def _is_list(operator: Operator, family: str) -> bool:
@@ -203,19 +219,31 @@ def _is_internal(store: str, family: str) -> bool:
 
 
 def _columns(
-    operator: Operator, store: str, schema: FamilySchema | None, form: RowForm
+    operator: Operator,
+    schema: FamilySchema | None,
+    form: RowForm,
+    place: StorePlace,
+    *,
+    is_groups: bool,
 ) -> tuple[Column, ...]:
     if schema is None:
         return _RAW
-    decoder = RowDecoder(schema, form)
-    hashed = _hashed_key_columns(operator, store, schema)
+    try:
+        decoder = RowDecoder(schema, form)
+    except DataError as error:
+        raise error.with_context(
+            object_name=place.objects.object_url(f"state/{operator.id}")
+        ) from error.__cause__
+    hashed = _hashed_key_columns(operator, place.store, schema)
     columns = [
         Column(name, path, type_, is_key=True, is_expiry=is_expiry, is_hashed=path[0] in hashed)
         for name, path, type_, is_expiry in _key_columns(decoder.key_schema, schema)
     ]
     columns += [
         Column(name, path, type_, is_key=False, is_expiry=is_expiry)
-        for name, path, type_, is_expiry in _value_columns(operator, decoder.value_schema)
+        for name, path, type_, is_expiry in _value_columns(
+            operator, decoder.value_schema, is_groups=is_groups
+        )
     ]
     return _with_unique_names(columns)
 
@@ -235,10 +263,9 @@ def _key_columns(key: pa.Schema, schema: FamilySchema) -> Iterator[Named]:
             yield from _flat(place, field)
 
 
-def _value_columns(operator: Operator, value: pa.Schema) -> Iterator[Named]:
+def _value_columns(operator: Operator, value: pa.Schema, *, is_groups: bool) -> Iterator[Named]:
     names = value.names
-    has_ttl = names == ["value", "ttlExpirationMs"]
-    is_groups = operator.name in _GROUPS or (operator.name is None and "groupState" in names)
+    has_ttl = bool(operator.variables) and names == ["value", "ttlExpirationMs"]
     for place, field in enumerate(cast("Iterable[Any]", value)):
         if field.name in _PLACEHOLDERS and pa.types.is_null(field.type):
             continue
@@ -284,8 +311,8 @@ def _hashed_key_columns(operator: Operator, store: str, schema: FamilySchema) ->
     is_session = operator.name is None and schema.encoder.prefix_columns
     if is_session or operator.name == _SESSIONS or name.endswith("-keyWithIndexToValue"):
         return every - {count - 1}
-    fields = [field["name"] for field in schema.key["fields"]]
-    return frozenset(place for place in every if fields[place] != _EVENT_TIME)
+    has_time = operator.name == _JOIN and schema.key["fields"][-1]["name"] == _EVENT_TIME
+    return every - {count - 1} if has_time else every
 
 
 def _with_unique_names(columns: list[Column]) -> tuple[Column, ...]:

@@ -7,6 +7,7 @@ the next one is decoded, so that memory does not grow with the state.
 from __future__ import annotations
 
 import importlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from cairn.errors import ConfigError, PackageMissingError
+from cairn.errors import ConfigError, DataError, PackageMissingError
 from cairn.reader.families import PARTITION
 from cairn.reader.parallel import OpenedAhead, in_threads
 from cairn.reader.rows.decoder import is_placeholder
@@ -25,15 +26,16 @@ from cairn.reader.spark.logs import STRICT_DISTRIBUTION
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from cairn.reader.checkpoint import BatchView
+    from cairn.reader.batch import BatchView
     from cairn.reader.families import Column, Family
     from cairn.reader.rows.decoder import RowDecoder
-    from cairn.reader.stores.base import ReadLimits, StoreRows
+    from cairn.reader.stores.base import Changes, ReadLimits, StoreRows
 
 # Arrow's type hints cover neither plain numbers as operands nor the results.
 pc: Any = pyarrow.compute
 
 BATCH_ROWS = 65_536
+_COUNTING_THREADS = 4
 _HAD_NO_NAME = frozenset({None, "dedupe"})
 
 
@@ -44,6 +46,7 @@ class State:
         batch: the batch.
         name: short name of the family.
         partitions: how many the store has.
+        key_columns: names of the columns that are the key, or parts of it.
         schema: of the rows: the key's columns, the value's columns, ``partition``.
     """
 
@@ -55,6 +58,7 @@ class State:
         self._limits = limits
         self._family = self._as_stored(family)
         self.schema = _schema_of(self._family.columns)
+        self.key_columns = tuple(one.name for one in self._family.columns if one.is_key)
 
     def _as_stored(self, family: Family) -> Family:
         """Return the family without value columns, if its rows have none.
@@ -154,6 +158,23 @@ class State:
         reader: Any = self.reader()
         return reader.__arrow_c_stream__(requested_schema)
 
+    def count_keys(self) -> int:
+        """Return the number of keys; of a list, all elements of a key count as one.
+
+        Cairn's stores have the numbers in their changelogs: one small object per partition is read.
+        All others, and Cairn's families that Spark has for itself, are read whole.
+        """
+        with ThreadPoolExecutor(_COUNTING_THREADS) as threads:
+            return sum(threads.map(self._count_keys_of, range(self.partitions)))
+
+    def _count_keys_of(self, partition: int) -> int:
+        name = self._family.family
+        with self._open(self._family, partition) as store:
+            if name not in store.families:
+                return 0
+            counted = store.stored_count(name)
+            return sum(len(rows.keys) for rows in store.rows(name)) if counted is None else counted
+
     # -- one key ---------------------------------------------------------------------------------
 
     def get(self, key: Mapping[str, Any]) -> pa.Table:
@@ -233,6 +254,20 @@ class State:
         """Return stored rows of a partition as ``schema`` has them."""
         return self._batch(self._family.decoder(), rows, self._family.columns, partition)
 
+    def decode_keys(self, keys: pa.Array[Any], partition: int) -> pa.RecordBatch:
+        """Return the key columns of stored keys, and ``partition``."""
+        decoder = self._family.decoder()
+        columns = [column for column in self._family.columns if column.is_key]
+        decoded = None if decoder is None else decoder.decode_keys(keys)
+        arrays = [keys if decoded is None else column.of(decoded) for column in columns]
+        return _with_partition(arrays, columns, partition, len(keys))
+
+    def writes(self, partition: int) -> Iterator[Changes]:
+        """Yield the writes of exactly this batch to a partition, in their order."""
+        with self._open(self._family, partition) as store:
+            if self._family.family in store.families:
+                yield from store.writes(self._family.family)
+
     # -- the way of the rows ---------------------------------------------------------------------
 
     def _chosen(self, names: Sequence[str] | None) -> tuple[Column, ...]:
@@ -267,7 +302,15 @@ class State:
         if decoder is None:
             arrays = [rows.keys if column.is_key else rows.values for column in columns]
             return _with_partition(arrays, columns, partition, len(rows.keys))
-        keys, values, numbers = decoder.decode(rows)
+        try:
+            keys, values, numbers = decoder.decode(rows)
+        except DataError as error:
+            place = self._family.place
+            raise error.with_context(
+                store=f"{place.operator}/{partition}/{place.store}, {self.name}",
+                version=place.version,
+                object_name=place.objects.object_url(place.folder(partition)),
+            ) from error.__cause__
         arrays = [column.of(keys if column.is_key else values) for column in columns]
         return _with_partition(arrays, columns, partition, len(numbers))
 

@@ -19,20 +19,21 @@ import numpy as np
 from cairn.errors import DataError, MissingError
 from cairn.format.fields import as_text, parse_object
 from cairn.reader.audit import audit_cairn, audit_rocksdb
+from cairn.reader.batch import BatchView
 from cairn.reader.findings import Finding, Place
 from cairn.reader.rows.partition_hash import partition_of
 from cairn.reader.spark.logs import list_batches, read_commit, read_conf
+from cairn.reader.state import State
 from cairn.reader.stores.cairn import CairnRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from cairn.reader.checkpoint import Checkpoint
     from cairn.reader.families import Family
     from cairn.reader.spark.logs import Batches
     from cairn.reader.spark.operators import Operator
-    from cairn.reader.state import State
-    from cairn.reader.stores.base import StoreRows
+    from cairn.reader.stores.base import ReadLimits, StoreRows
+    from cairn.storage.base import ObjectStore
 
     Progress = Callable[[int, int], None]
     Ids = Mapping[int, Mapping[int, tuple[tuple[str, ...], ...]] | None]
@@ -42,33 +43,36 @@ _QUERY_ID = "metadata"
 _ID_BYTES_MAX = 1 << 16
 
 
-def verify(checkpoint: Checkpoint, progress: Progress | None = None) -> Iterator[Finding]:
+def verify(
+    objects: ObjectStore, location: str, limits: ReadLimits, progress: Progress | None = None
+) -> Iterator[Finding]:
     """Yield the findings, those of the logs first.
 
     Args:
-        checkpoint: the checkpoint.
+        objects: at the checkpoint's location.
+        location: the checkpoint's location.
+        limits: of the memory of reads.
         progress: called with the number of partitions of stores that were read, and of all.
 
     Raises:
         MissingError: there is no query at this location.
         CairnError: the storage does not answer.
     """
-    objects = checkpoint.objects
     batches = list_batches(objects)
-    yield from _query_id(checkpoint)
-    yield from _logs(checkpoint, batches)
+    yield from _query_id(objects)
+    yield from _logs(objects, batches)
     if not batches.committed:
         return
     newest = batches.committed[-1]
     try:
-        view = checkpoint.view(newest)
+        view = BatchView(objects, newest)
         families = {operator: view.families(operator) for operator in view.operators}
     except DataError as failure:
         yield Finding("operator-metadata", failure.message, failure.object_name, batch=newest)
         return
     for operator in families:
-        yield from _schema_paths(checkpoint, operator)
-    commits = _commits(checkpoint, batches.committed)
+        yield from _schema_paths(location, operator)
+    commits = _commits(objects, batches.committed)
     todo = [
         (of_store, partition)
         for all_families in families.values()
@@ -77,7 +81,7 @@ def verify(checkpoint: Checkpoint, progress: Progress | None = None) -> Iterator
     ]
     with ThreadPoolExecutor(_THREADS) as threads:
         runs = [
-            threads.submit(_all_of_store, checkpoint, of_store, partition, commits)
+            threads.submit(_all_of_store, view, of_store, partition, commits, limits)
             for of_store, partition in todo
         ]
         try:
@@ -89,17 +93,16 @@ def verify(checkpoint: Checkpoint, progress: Progress | None = None) -> Iterator
             threads.shutdown(cancel_futures=True)
 
 
-def _query_id(checkpoint: Checkpoint) -> Iterator[Finding]:
-    name = checkpoint.objects.object_url(_QUERY_ID)
+def _query_id(objects: ObjectStore) -> Iterator[Finding]:
+    name = objects.object_url(_QUERY_ID)
     try:
-        data = checkpoint.objects.get(_QUERY_ID, max_bytes=_ID_BYTES_MAX).data
+        data = objects.get(_QUERY_ID, max_bytes=_ID_BYTES_MAX).data
         as_text(parse_object(data, "the query's metadata").get("id"), "id")
     except DataError as failure:
         yield Finding("query-id", failure.message, name)
 
 
-def _logs(checkpoint: Checkpoint, batches: Batches) -> Iterator[Finding]:
-    objects = checkpoint.objects
+def _logs(objects: ObjectStore, batches: Batches) -> Iterator[Finding]:
     for log, numbers in (("offsets", batches.planned), ("commits", batches.all_commits)):
         for before, after in pairwise(numbers):
             for missing in range(before + 1, after):
@@ -143,10 +146,10 @@ def _entry(read: Callable[[], object], batch: int) -> Iterator[Finding]:
         yield Finding("log-entry", failure.message, failure.object_name, batch=batch)
 
 
-def _schema_paths(checkpoint: Checkpoint, operator: Operator) -> Iterator[Finding]:
+def _schema_paths(location: str, operator: Operator) -> Iterator[Finding]:
     for store in operator.stores:
         for path in store.schema_paths:
-            if not _is_below(path, checkpoint.location):
+            if not _is_below(path, location):
                 yield Finding(
                     "schema-elsewhere",
                     f"the metadata name {path}",
@@ -164,12 +167,12 @@ def _is_below(path: str, location: str) -> bool:
     return plain(path).startswith(plain(location) + "/")
 
 
-def _commits(checkpoint: Checkpoint, batches: Sequence[int]) -> Ids:
+def _commits(objects: ObjectStore, batches: Sequence[int]) -> Ids:
     """Return the checkpoint ids of batches; without those that cannot be read."""
     found = {}
     for batch in batches:
         try:
-            found[batch] = read_commit(checkpoint.objects, batch).unique_ids
+            found[batch] = read_commit(objects, batch).unique_ids
         except DataError:
             continue  # another rule finds it
     return found
@@ -183,25 +186,24 @@ def _by_store(families: Sequence[Family]) -> list[list[Family]]:
 
 
 def _all_of_store(
-    checkpoint: Checkpoint, families: Sequence[Family], partition: int, commits: Ids
+    view: BatchView, families: Sequence[Family], partition: int, commits: Ids, limits: ReadLimits
 ) -> list[Finding]:
     """Return the findings of one partition of a store."""
-    return list(_of_store(checkpoint, families, partition, commits))
+    return list(_of_store(view, families, partition, commits, limits))
 
 
 def _of_store(
-    checkpoint: Checkpoint, families: Sequence[Family], partition: int, commits: Ids
+    view: BatchView, families: Sequence[Family], partition: int, commits: Ids, limits: ReadLimits
 ) -> Iterator[Finding]:
     place = families[0].place
     where = Place(place.operator, partition, place.store)
-    newest = place.version - 1
     try:
-        with place.open(partition, families[0].list_families, checkpoint.limits) as store:
+        with place.open(partition, families[0].list_families, limits) as store:
             for family in families:
-                state = checkpoint.state_of(family, newest)
+                state = State(view, family, limits)
                 yield from _rows(state, family, store, partition, where)
     except DataError as failure:
-        yield Finding("state-unreadable", failure.message, failure.object_name, where, newest)
+        yield Finding("state-unreadable", failure.message, failure.object_name, where, view.batch)
     try:
         if place.provider == "cairn":
             versions = {

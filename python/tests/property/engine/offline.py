@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rig import STORE
 
@@ -49,5 +49,5 @@ def read_offline(
             return result
 
 
-def _flat(columns: Iterable[list[bytes]]) -> list[bytes]:
+def _flat(columns: Iterable[Any]) -> list[bytes]:
     return [cell for column in columns for cell in column]

@@ -18,6 +18,7 @@ from mutations import (
     with_changelog_checksum,
     with_manifest_checksum,
 )
+from rows_target import StateRows
 from served import ATTEMPT, FAMILY, SESSION, RefusedError
 from spark_targets import SparkCheckpoints, SparkSchemas, SparkStreams
 from storage_targets import Files, FilesOfWorker
@@ -557,6 +558,7 @@ TARGETS: list[type[Target]] = [
     Manifests,
     Names,
     SparkLogs,
+    StateRows,
     SparkStreams,
     SparkSchemas,
     SparkCheckpoints,

@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -153,7 +153,8 @@ def scanned(tables: Tables, start: bytes = b"", end: bytes | None = None) -> dic
     for batch in tables.scan(start, end):
         batch.validate(full=True)
         assert batch.column("operands").null_count == batch.num_rows
-        names, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+        columns: Any = [batch.column(name).to_pylist() for name in ("key", "value")]
+        names, values = columns
         rows.update(zip(names, values, strict=True))
     assert list(rows) == sorted(rows)
     return rows

@@ -8,9 +8,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from small_checkpoint import PARTITIONS, SmallCheckpoint, key_row, partition_of_user
+from spark_store_files import compressed, plain
 
 import cairn
-from cairn.errors import ConfigError, CorruptError, MissingError, UnsupportedStateError
+from cairn.errors import (
+    ConfigError,
+    CorruptError,
+    MissingError,
+    NotThereError,
+    UnsupportedStateError,
+)
 from cairn.reader.checkpoint import Checkpoint
 
 COLUMNS = ["user", "max", "max_2", "partition"]
@@ -71,7 +78,7 @@ def test_a_state_is_a_stream_for_any_arrow_tool(checkpoint: Checkpoint) -> None:
     """DuckDB, Polars and pandas take it without a method of ours."""
     state = checkpoint.state()
 
-    assert pa.table(state).num_rows == 20  # type: ignore[arg-type]
+    assert pa.table(state).num_rows == 20
     assert list(state.to_pandas()["user"]) == state.to_table()["user"].to_pylist()
 
 
@@ -171,6 +178,22 @@ def test_a_diff_has_what_was_added_removed_and_changed(checkpoint: Checkpoint) -
     assert checkpoint.diff(1, 2).to_table().num_rows == 0
 
 
+def test_the_change_feed_has_what_each_batch_wrote(checkpoint: Checkpoint) -> None:
+    """Another system follows the state without reading all of it."""
+    feed = checkpoint.changes((1, 2)).to_table()
+
+    assert feed.schema.names == ["batch", "change", *COLUMNS]
+    changes = {
+        row["user"]: (row["batch"], row["change"], row["max"], row["max_2"])
+        for row in feed.to_pylist()
+    }
+    assert changes == {
+        3: (1, "put", 4, 5),
+        7: (1, "delete", None, None),
+        50: (1, "put", 1, 2),
+    }
+
+
 def test_the_history_of_a_key_has_the_batches_that_changed_it(checkpoint: Checkpoint) -> None:
     """The batch at which a value went wrong is found without reading whole states."""
     history = [
@@ -221,21 +244,21 @@ def test_a_running_query_is_followed(written: SmallCheckpoint, checkpoint: Check
 
 def test_a_folder_without_a_query_is_missing(tmp_path: Path) -> None:
     """The parent of a checkpoint is a common mistake."""
-    with pytest.raises(MissingError, match="checkpointLocation"):
+    with pytest.raises(NotThereError, match="checkpointLocation"):
         cairn.open_checkpoint(str(tmp_path)).state()
 
 
 def test_a_batch_that_was_not_committed_is_missing(checkpoint: Checkpoint) -> None:
     """The error says what to choose from."""
-    with pytest.raises(MissingError, match="batch 9 is not committed; committed are: 0 to 2"):
+    with pytest.raises(NotThereError, match="batch 9 is not committed; committed are: 0 to 2"):
         checkpoint.state(batch=9)
 
 
 def test_an_operator_or_store_that_does_not_exist_is_missing(checkpoint: Checkpoint) -> None:
     """Names are those that the listing shows."""
-    with pytest.raises(MissingError, match="no operator 4 at batch 2; there are: 0"):
+    with pytest.raises(NotThereError, match="no operator 4 at batch 2; there are: 0"):
         checkpoint.state(operator=4)
-    with pytest.raises(MissingError, match="no rows named 'left'; it has: default"):
+    with pytest.raises(NotThereError, match="no rows named 'left'; it has: default"):
         checkpoint.state(store="left")
 
 
@@ -260,8 +283,6 @@ def test_a_row_that_is_too_short_is_corrupt(
     written: SmallCheckpoint, checkpoint: Checkpoint
 ) -> None:
     """A row without its last column would be a wrong number."""
-    from spark_store_files import compressed, plain  # noqa: PLC0415
-
     path = written.folder / f"state/0/{partition_of_user(3)}/1.delta"
     path.write_bytes(compressed(plain([("put", key_row(3), bytes(16))])))
 

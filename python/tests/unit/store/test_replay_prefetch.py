@@ -14,8 +14,8 @@ import pytest
 from rig import Rig, family
 
 from cairn.checkpoint.recovery import Recovery
-from cairn.checkpoint.stored_versions import Head
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+from cairn.checkpoint.stored_versions import Head
 from cairn.errors import CorruptError, MissingError
 from cairn.format.changelog import Changelog
 from cairn.ids import CheckpointId, VersionRef

@@ -28,6 +28,7 @@ from cairn.reader.rows.types import (
     Variant,
     Void,
 )
+from cairn.reader.rows.unsafe_row import bitset_bytes, fixed_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +57,7 @@ def write_row(columns: Sequence[pa.Array[Any]], fields: Sequence[Field], row: in
     nulls = 0
     words = []
     tail = b""
-    base = _bitset_bytes(len(fields)) + 8 * len(fields)
+    base = fixed_bytes(len(fields))
     for index, (column, field) in enumerate(zip(columns, fields, strict=True)):
         word = b""
         if isinstance(field.type, Void) or not column[row].is_valid:
@@ -71,11 +72,7 @@ def write_row(columns: Sequence[pa.Array[Any]], fields: Sequence[Field], row: in
             word = struct.pack("<II", len(value), base + len(tail))
             tail += _padded(value, _DECIMAL_BYTES if isinstance(field.type, Decimal) else 0)
         words.append(word.ljust(8, b"\0"))
-    return nulls.to_bytes(_bitset_bytes(len(fields)), "little") + b"".join(words) + tail
-
-
-def _bitset_bytes(count: int) -> int:
-    return (count + 63) // 64 * 8
+    return nulls.to_bytes(bitset_bytes(len(fields)), "little") + b"".join(words) + tail
 
 
 def _padded(value: bytes, least: int = 0) -> bytes:
@@ -156,7 +153,7 @@ def _array(elements: pa.Array[Any], element: Field) -> bytes:
     nulls = 0
     slots = []
     tail = b""
-    base = 8 + _bitset_bytes(count) + (count * width + 7) // 8 * 8
+    base = 8 + bitset_bytes(count) + (count * width + 7) // 8 * 8
     for index in range(count):
         slot = b""
         if isinstance(element.type, Void) or not elements[index].is_valid:
@@ -168,5 +165,5 @@ def _array(elements: pa.Array[Any], element: Field) -> bytes:
             slot = struct.pack("<II", len(value), base + len(tail))
             tail += _padded(value)
         slots.append(slot.ljust(width, b"\0"))
-    head = struct.pack("<q", count) + nulls.to_bytes(_bitset_bytes(count), "little")
+    head = struct.pack("<q", count) + nulls.to_bytes(bitset_bytes(count), "little")
     return head + _padded(b"".join(slots)) + tail

@@ -46,6 +46,7 @@ _INT64 = np.dtype("<i8")
 _MAX_PRECISION = 38
 _MAX_TIME_PRECISION = 9
 _MAX_DEPTH = 100
+_MAX_NAME_CHARS = 100
 
 _UNITS_OF_DAYS = "(?:day|hour|minute|second)"
 _DAY_TIME = re.compile(rf"interval {_UNITS_OF_DAYS}(?: to {_UNITS_OF_DAYS})?")
@@ -171,7 +172,7 @@ class Field:
     def arrow(self) -> pa.Field[Any]:
         """The Arrow field: nullable; with Spark's name of the type where Arrow's says less."""
         note = self.type.note
-        metadata = None if note is None else {TYPE_OF_SPARK: note.encode()}
+        metadata = None if note is None else {TYPE_OF_SPARK: note.encode("utf-8", "replace")}
         return pa.field(self.name, self.type.arrow, metadata=metadata)
 
 
@@ -257,7 +258,7 @@ def _struct(json: Mapping[str, Any], where: str, depth: int) -> Struct:
     result = []
     for each in fields:
         name = each.get("name") if isinstance(each, dict) else None
-        if not isinstance(name, str):
+        if not isinstance(name, str) or not _is_text(name):
             raise CorruptError(f"{where} has a field without a name")
         found = _type(each.get("type"), f"{where}.{name}", depth + 1)
         result.append(Field(name, found))
@@ -281,7 +282,7 @@ def _named(name: str, where: str) -> Type:
         return known
     if found := _DECIMAL.fullmatch(name):
         precision, scale = int(found[1]), int(found[2])
-        if not 1 <= precision <= _MAX_PRECISION or scale > precision:
+        if not 1 <= precision <= _MAX_PRECISION or not -_MAX_PRECISION <= scale <= precision:
             raise _unknown(name, where)
         return Decimal(pa.decimal128(precision, scale), precision, scale)
     if _TEXT.fullmatch(name):
@@ -297,8 +298,13 @@ def _named(name: str, where: str) -> Type:
     raise _unknown(name, where)
 
 
+def _is_text(name: str) -> bool:
+    """Return whether a name can be stored: JSON may have half a character."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
 def _unknown(name: str, where: str) -> UnsupportedStateError:
     return UnsupportedStateError(
-        f"{where} has the type '{name}', which the reader does not know",
+        f"{where} has the type '{name[:_MAX_NAME_CHARS]}', which the reader does not know",
         next_step="read this state through Spark's statestore source",
     )

@@ -60,10 +60,11 @@ _MAX_MICROS = ((1 << 63) - 1) // _NANOS_PER_MICRO
 
 def fixed_bytes(columns: int) -> int:
     """Return the bytes of a row before its tail."""
-    return _bitset_bytes(columns) + _WORD * columns
+    return bitset_bytes(columns) + _WORD * columns
 
 
-def _bitset_bytes(count: int) -> int:
+def bitset_bytes(count: int) -> int:
+    """Return the bytes of the null bits of columns or elements."""
     return (count + 63) // 64 * _WORD
 
 
@@ -81,7 +82,7 @@ def decode_rows(rows: Spans, fields: Sequence[Field], where: str) -> list[pa.Arr
     """
     least = fixed_bytes(len(fields))
     rows.require(least, where)
-    bitset = _bitset_bytes(len(fields))
+    bitset = bitset_bytes(len(fields))
     places = rows.places
     has_nulls = [
         int(np.bitwise_or.reduce(places.load("<u8", word))) if len(rows) else 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from cairn.checkpoint import spark_logs
-from cairn.errors import CorruptError, MissingError, UnsupportedStateError
+from cairn.errors import CorruptError, MissingError, NotThereError, UnsupportedStateError
 from cairn.format.spark_log import (
     COMMITS_PREFIX,
     OFFSETS_PREFIX,
@@ -191,13 +191,13 @@ def list_batches(checkpoint: ObjectStore) -> Batches:
         checkpoint: at the query's checkpoint location.
 
     Raises:
-        MissingError: there is no checkpoint of a query here.
+        NotThereError: there is no checkpoint of a query here.
     """
     # In this order: a batch is planned before it is committed, and old entries go from both.
     committed = spark_logs.batches(checkpoint, COMMITS_PREFIX)
     planned = spark_logs.batches(checkpoint, OFFSETS_PREFIX)
     if not planned:
-        raise MissingError(
+        raise NotThereError(
             "there is no offset log here, or the folder does not exist",
             object_name=checkpoint.object_url(OFFSETS_PREFIX),
             next_step="name the query's checkpointLocation, the folder that has 'offsets'",

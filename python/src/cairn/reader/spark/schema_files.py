@@ -73,6 +73,7 @@ class FamilySchema:
         value_id: id of the value's type, which rows in Avro name.
         user_key: of a map: Spark's JSON of the struct type of its keys.
         older: types that the family had before, oldest first; rows in Avro may have them.
+        has_ids: whether the types have ids. Before its release 4.0 Spark stored none.
     """
 
     name: str
@@ -83,6 +84,7 @@ class FamilySchema:
     value_id: int = 0
     user_key: dict[str, Any] | None = None
     older: tuple[FamilySchema, ...] = ()
+    has_ids: bool = True
 
 
 def read_families(
@@ -194,6 +196,7 @@ def _families_of(data: bytes, *, has_ids: bool) -> list[FamilySchema]:
                 key_id,
                 value_id,
                 _checked_struct(user_key, "the type of a map's keys") if user_key else None,
+                has_ids=has_ids,
             )
         )
     _check_end(source)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cairn.errors import CorruptError, MissingError, UnsupportedStateError
+from cairn.errors import CorruptError, MissingError, NotThereError, UnsupportedStateError
 from cairn.reader.spark import logs
 from cairn.storage.memory import MemoryStore
 
@@ -52,7 +52,7 @@ def test_a_commit_without_its_plan_cannot_be_read(checkpoint: MemoryStore) -> No
 
 def test_another_folder_is_no_checkpoint(checkpoint: MemoryStore) -> None:
     """A misspelled location must not look like a query without state."""
-    with pytest.raises(MissingError, match="checkpointLocation"):
+    with pytest.raises(NotThereError, match="checkpointLocation"):
         logs.list_batches(checkpoint)
 
 

@@ -1,0 +1,268 @@
+"""The options that commands share: location and storage, batch, stores, key, limit.
+
+Layer: cli. Each is a decorator; the command gets one argument, ready for use, under the name that
+the decorator says.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cairn.opening import open_checkpoint
+
+if TYPE_CHECKING:
+    from cairn.reader.checkpoint import Checkpoint
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+LATEST = "latest"
+
+_LOCATION_HELP = """\
+LOCATION is the query's checkpointLocation: a folder; s3://bucket/path (or s3a), with credentials
+from the AWS chain (AWS_PROFILE, AWS_ACCESS_KEY_ID, ...); or the URL of another file system that
+Hadoop reaches, such as hdfs://..., with settings from HADOOP_CONF_DIR. For the last one the command
+starts a JVM, and needs an installed Spark. A path without a scheme is a local folder: write the
+whole URL where the job leaves it to fs.defaultFS."""
+
+
+_OF_STORAGE = ("s3_endpoint", "s3_region", "hadoop_conf", "jars")
+
+
+class CheckpointCommand(click.Command):
+    """A command with a LOCATION.
+
+    Its help explains the location after the function's docstring, and has the options of storage
+    last.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        help: str,  # noqa: A002 - click's own
+        params: list[click.Parameter],
+        **settings: Any,  # noqa: ANN401 - any of click's
+    ) -> None:
+        super().__init__(
+            name,
+            help=f"{inspect.cleandoc(help)}\n\n{_LOCATION_HELP}",
+            params=sorted(params, key=lambda one: one.name in _OF_STORAGE),
+            **settings,
+        )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a checkpoint is.
+
+    Attributes:
+        location: a folder or URL.
+        options: of its storage, as ``cairn.open_checkpoint`` takes them.
+    """
+
+    location: str
+    options: Mapping[str, Any]
+
+    def open(self) -> Checkpoint:
+        """Open the checkpoint; the caller closes it."""
+        return open_checkpoint(self.location, storage_options=self.options)
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Which stores are meant.
+
+    Attributes:
+        operator: its number; ``None``: not said.
+        store: Spark's name or the short one; ``None``: not said.
+        family: Spark's name of the column family; ``None``: not said.
+    """
+
+    operator: int | None
+    store: str | None
+    family: str | None
+
+
+def _location(_: click.Context, __: click.Parameter, value: str) -> str:
+    if not value.strip():
+        raise click.BadParameter("it is empty; name the query's checkpointLocation.")
+    return value
+
+
+def _url(_: click.Context, __: click.Parameter, value: str) -> str:
+    if value and not value.startswith(("http://", "https://")):
+        raise click.BadParameter(f"{value!r} is not a URL; write it as https://host[:port].")
+    return value
+
+
+def _settings(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for setting in values:
+        name, has_value, value = setting.partition("=")
+        if not name or not has_value:
+            raise click.BadParameter(f"{setting!r} has no value; write it as name=value.")
+        settings[name] = value
+    return settings
+
+
+def with_place(command: Command) -> Command:
+    """Add LOCATION and the options of its storage; the command gets ``place``."""
+
+    @functools.wraps(command)
+    def run(
+        *,
+        location: str,
+        s3_endpoint: str,
+        s3_region: str,
+        hadoop_conf: dict[str, str],
+        jars: tuple[str, ...],
+        **others: object,
+    ) -> object:
+        options = {
+            "endpoint_url": s3_endpoint,
+            "region": s3_region,
+            "hadoop_conf": hadoop_conf,
+            "jars": jars,
+        }
+        return command(place=Place(location, options), **others)
+
+    parameters = [
+        # Only shells use the type, to complete the names of folders.
+        click.argument("location", type=click.Path(file_okay=False), callback=_location),
+        click.option(
+            "--s3-endpoint",
+            default="",
+            metavar="URL",
+            callback=_url,
+            help="URL of an S3 service other than AWS, e.g. https://minio:9000.",
+        ),
+        click.option(
+            "--s3-region", default="", help="Region of the S3 service. Default: from the AWS chain."
+        ),
+        click.option(
+            "--hadoop-conf",
+            multiple=True,
+            metavar="NAME=VALUE",
+            callback=_settings,
+            help="Setting of Hadoop's, not for S3 and local files; may be repeated.",
+        ),
+        click.option(
+            "--jar",
+            "jars",
+            multiple=True,
+            type=click.Path(exists=True, dir_okay=False),
+            help="Jar of a file system that Spark does not have, e.g. hadoop-azure; "
+            "may be repeated.",
+        ),
+    ]
+    decorated: Command = _with(run, parameters)
+    return decorated
+
+
+class BatchNumber(click.ParamType[int | None]):
+    """A number of a batch, or ``latest``, which is ``None``."""
+
+    name = "batch"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        """Return the number."""
+        if value == LATEST:
+            return None
+        text = str(value)
+        if not (text.isascii() and text.isdecimal()):
+            self.fail(f"{value!r} is neither a number of a batch nor {LATEST!r}.", param, ctx)
+        return int(text)
+
+
+with_batch: Callable[[Command], Command] = click.option(
+    "--batch",
+    type=BatchNumber(),
+    default=LATEST,
+    show_default=True,
+    metavar="N|latest",
+    help="Batch whose state is read.",
+)
+
+
+def with_stores(command: Command) -> Command:
+    """Add the options that name stores; the command gets ``stores``."""
+
+    @functools.wraps(command)
+    def run(
+        *, operator: int | None, store: str | None, family: str | None, **others: object
+    ) -> object:
+        return command(stores=Stores(operator, store, family), **others)
+
+    parameters = [
+        click.option(
+            "--operator",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="Number of the stateful operator.",
+        ),
+        click.option(
+            "--store",
+            metavar="NAME",
+            help="Store: Spark's name of it, or the short name that ls shows, such as left, right, "
+            "or a variable of transformWithState.",
+        ),
+        click.option(
+            "--family",
+            metavar="NAME",
+            help="Spark's name of the column family, if the store has several.",
+        ),
+    ]
+    decorated: Command = _with(run, parameters)
+    return decorated
+
+
+def _key(_: click.Context, __: click.Parameter, value: str) -> dict[str, Any]:
+    try:
+        key = json.loads(value, parse_float=Decimal)
+    except ValueError as problem:
+        raise click.BadParameter(f"{value!r} is not JSON: {problem}.") from problem
+    if not isinstance(key, dict) or not key:
+        raise click.BadParameter('it is not a JSON object such as {"user": "ann"}.')
+    return key
+
+
+with_key: Callable[[Command], Command] = click.option(
+    "--key",
+    required=True,
+    metavar="JSON",
+    callback=_key,
+    help="""Key as a JSON object of its columns, e.g. '{"user": "ann"}'. Values are written """
+    "as in the output. With some of the key's columns: all keys that have these values; partitions "
+    "are then read whole.",
+)
+
+with_limit: Callable[[Command], Command] = click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Number of rows after which reading stops.",
+)
+
+with_partitions: Callable[[Command], Command] = click.option(
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Partition that is read; may be repeated. Default: all.",
+)
+
+
+def _with(run: Any, parameters: list[Callable[[Any], Any]]) -> Any:  # noqa: ANN401 - a decorator
+    for parameter in reversed(parameters):
+        run = parameter(run)
+    return run

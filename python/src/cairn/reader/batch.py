@@ -1,0 +1,106 @@
+"""BatchView: the metadata of one committed batch: settings, ids, operators, families.
+
+Layer: reader.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from cairn.errors import NotThereError
+from cairn.reader.families import Family, families_of
+from cairn.reader.spark.logs import ROW_CHECKSUM, read_commit, read_conf
+from cairn.reader.spark.operators import read_operators
+from cairn.reader.spark.schema_files import read_families
+from cairn.reader.stores.opening import StorePlace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cairn.format.spark_log import CommitEntry
+    from cairn.reader.spark.logs import Provider, StateConf
+    from cairn.reader.spark.operators import Operator, OperatorStore
+    from cairn.storage.base import ObjectStore
+
+
+class BatchView:
+    """The metadata of one committed batch: settings, ids, operators, families.
+
+    Args:
+        objects: at the checkpoint's location.
+        batch: a committed one.
+    """
+
+    def __init__(self, objects: ObjectStore, batch: int) -> None:
+        self.objects = objects
+        self.batch = batch
+        self.conf: StateConf = read_conf(objects, batch)
+        self.commit: CommitEntry = read_commit(objects, batch)
+        self._operators: tuple[Operator, ...] | None = None
+        self._families: dict[int, tuple[Family, ...]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def provider(self) -> Provider:
+        """Whose files the state is in."""
+        return self.conf.provider
+
+    @property
+    def checkpoint_format(self) -> int:
+        """Spark's checkpoint format, 1 or 2."""
+        return 1 if self.commit.unique_ids is None else 2
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """The stateful operators."""
+        with self._lock:
+            if self._operators is None:
+                self._operators = read_operators(self.objects, self.batch, self.conf.partitions)
+            return self._operators
+
+    def operator(self, number: int) -> Operator:
+        """Return an operator.
+
+        Raises:
+            NotThereError: there is none with this number.
+        """
+        for one in self.operators:
+            if one.id == number:
+                return one
+        numbers = ", ".join(str(one.id) for one in self.operators) or "none"
+        raise NotThereError(
+            f"there is no operator {number} at batch {self.batch}; there are: {numbers}",
+            object_name=self.objects.object_url(f"state/{number}"),
+            next_step="choose one of these; `cairn ls` lists them",
+        )
+
+    def families(self, operator: Operator) -> tuple[Family, ...]:
+        """Return all kinds of rows of an operator."""
+        with self._lock:
+            found = self._families.get(operator.id)
+        if found is None:
+            found = tuple(self._read_families(operator))
+            with self._lock:
+                self._families[operator.id] = found
+        return found
+
+    def _read_families(self, operator: Operator) -> Iterable[Family]:
+        for store in operator.stores:
+            schemas = read_families(self.objects, operator, store)
+            place = self.place(operator, store)
+            yield from families_of(self.conf, operator, store, schemas, place)
+
+    def place(self, operator: Operator, store: OperatorStore) -> StorePlace:
+        """Return where the files of a store are."""
+        ids = self.commit.unique_ids
+        return StorePlace(
+            objects=self.objects,
+            provider=self.provider,
+            operator=operator.id,
+            store=store.name,
+            version=self.batch + 1,
+            unique_ids=None if ids is None else ids.get(operator.id, ()),
+            list_delimiter=self.conf.list_delimiter,
+            has_row_checksums=self.conf.flag(ROW_CHECKSUM),
+        )
