@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -38,8 +39,8 @@ def _block(words: str, page: str = "README.md") -> str:
     return found
 
 
-def _run(command: list[str], folder: Path) -> None:
-    """Run in the test's folder, as in an active virtual environment."""
+def _run(command: list[str], folder: Path) -> str:
+    """Run in a folder, as in an active virtual environment; return what it prints."""
     programs = Path(sys.executable).parent
     environment = {
         **os.environ,
@@ -58,6 +59,7 @@ def _run(command: list[str], folder: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
+    return done.stdout
 
 
 def _changelogs(folder: Path) -> list[Path]:
@@ -94,6 +96,20 @@ def test_the_spark_submit_block_runs_a_job_on_cairn(tmp_path: Path) -> None:
     assert _changelogs(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("verb", "words"), [("ls", "last_orders"), ("query", "291.80"), ("history", "199.40")]
+)
+def test_the_commands_of_the_reader_show_the_sample(verb: str, words: str) -> None:
+    """The first thing that a person tries needs neither Spark nor a job of theirs."""
+    (line,) = [
+        line for line in _block("cairn ls ").splitlines() if line.startswith(f"cairn {verb}")
+    ]
+
+    shown = _run(shlex.split(line), REPOSITORY)
+
+    assert words in shown
+
+
 def test_every_other_block_has_verbs_of_make_or_the_package() -> None:
     """Commands that a reader types must exist; `.ci/run` runs `make test` itself."""
     package = tomllib.loads((REPOSITORY / "python" / "pyproject.toml").read_text())["project"]
@@ -104,7 +120,7 @@ def test_every_other_block_has_verbs_of_make_or_the_package() -> None:
     shown = [
         line
         for block in _blocks()
-        if "cairn.spark_conf(" not in block
+        if "cairn.spark_conf(" not in block and not block.startswith("cairn ")
         for line in block.splitlines()
     ]
 

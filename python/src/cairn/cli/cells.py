@@ -19,6 +19,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
@@ -27,7 +28,6 @@ pc: Any = pyarrow.compute
 types: Any = pa.types
 
 _UNITS_PER_S = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_ZEROS = r"\.0+(Z?)$"
 
 
 def plain(array: Any) -> list[Any]:  # noqa: ANN401 - see above
@@ -89,14 +89,30 @@ def _decimals(array: Any) -> list[Any]:  # noqa: ANN401 - see above
 
 def _timestamps(array: Any) -> list[Any]:  # noqa: ANN401 - see above
     kind = array.type
-    if kind.tz is not None:
-        array = array.cast(pa.timestamp(kind.unit, "UTC"))
-    text = pc.replace_substring_regex(array.cast(pa.string()), _ZEROS, r"\1")
-    return _same(pc.replace_substring(text, " ", "T"))
+    return _moments(array, kind.unit, "" if kind.tz is None else "Z")
+
+
+def _dates(array: Any) -> list[Any]:  # noqa: ANN401 - see above
+    return _moments(array.cast(pa.date32()), "D", "")
+
+
+def _moments(array: Any, unit: str, zone: str) -> list[Any]:  # noqa: ANN401 - see above
+    """Return the text of times since 1970. Arrow's own texts are wrong after the year 32767."""
+    numbers = array.cast(pa.int32() if unit == "D" else pa.int64()).fill_null(0)
+    texts = np.datetime_as_string(numbers.to_numpy(zero_copy_only=False).astype(f"M8[{unit}]"))
+    return [
+        f"{_without_zeros(text)}{zone}" if is_valid else None
+        for text, is_valid in zip(texts.tolist(), array.is_valid().to_pylist(), strict=True)
+    ]
+
+
+def _without_zeros(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _times(array: Any) -> list[Any]:  # noqa: ANN401 - see above
-    return _same(pc.replace_substring_regex(array.cast(pa.string()), _ZEROS, ""))
+    texts = array.cast(pa.string()).to_pylist()
+    return [None if text is None else _without_zeros(text) for text in texts]
 
 
 def _durations(array: Any) -> list[Any]:  # noqa: ANN401 - see above
@@ -194,7 +210,7 @@ _KINDS: tuple[tuple[Any, Any], ...] = (
     (types.is_floating, _floats),
     (types.is_decimal, _decimals),
     (types.is_timestamp, _timestamps),
-    (types.is_date, lambda array: _same(array.cast(pa.string()))),
+    (types.is_date, _dates),
     (types.is_time, _times),
     (types.is_duration, _durations),
     (types.is_interval, _calendar_intervals),

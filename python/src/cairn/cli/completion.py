@@ -6,6 +6,8 @@ Layer: cli.
 import click
 from click.shell_completion import get_completion_class
 
+_PROGRAM = "cairn"
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -18,4 +20,5 @@ def completion(shell: str) -> None:
     root = click.get_current_context().find_root().command
     script = get_completion_class(shell)
     assert script is not None  # noqa: S101 - click has all shells of the choice
-    click.echo(script(root, {}, "cairn", "_CAIRN_COMPLETE").source())
+    # The variable that click reads in a program of this name.
+    click.echo(script(root, {}, _PROGRAM, f"_{_PROGRAM.upper()}_COMPLETE").source())

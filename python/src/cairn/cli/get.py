@@ -60,7 +60,7 @@ def get(
             for one in chosen_stores(checkpoint, number, stores)
         ]
         searched = [(one, state) for one, state in states if set(key) <= set(state.key_columns)]
-        if not searched:
+        if states and not searched:
             keys = "; ".join(
                 f"{one.operator}/{one.name}: {', '.join(state.key_columns)}"
                 for one, state in states

@@ -85,9 +85,9 @@ class Stores:
         family: Spark's name of the column family; ``None``: not said.
     """
 
-    operator: int | None
-    store: str | None
-    family: str | None
+    operator: int | None = None
+    store: str | None = None
+    family: str | None = None
 
 
 def _location(_: click.Context, __: click.Parameter, value: str) -> str:

@@ -12,13 +12,13 @@ import click
 import pyarrow as pa
 
 from cairn.cli.cells import plain
+from cairn.cli.options import Stores
 from cairn.errors import NotThereError
 from cairn.reader.families import PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cairn.cli.options import Stores
     from cairn.reader.checkpoint import Checkpoint, StoreInfo
 
 types: Any = pa.types
@@ -29,20 +29,23 @@ def chosen_stores(
 ) -> tuple[StoreInfo, ...]:
     """Return the stores and families that the options name; without names, those with rows.
 
+    A query without state has none.
+
     Raises:
-        NotThereError: there is none.
+        NotThereError: there is none of these names.
     """
+    there = checkpoint.stores_at(batch)
     found = [
         one
-        for one in checkpoint.stores_at(batch)
+        for one in there
         if stores.operator in (None, one.operator)
         and stores.store in (None, one.store, one.name)
         and stores.family in (None, one.family, one.name)
     ]
-    if not found:
-        there = ", ".join(f"{one.operator}/{one.name}" for one in checkpoint.stores_at(batch))
+    if not found and stores != Stores():
+        names = ", ".join(f"{one.operator}/{one.name}" for one in there)
         raise NotThereError(
-            f"no store has these names; there are, as operator and name: {there or 'none'}",
+            f"no store has these names; there are, as operator and name: {names or 'none'}",
             object_name=checkpoint.location,
             next_step="choose one of these",
         )

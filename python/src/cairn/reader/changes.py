@@ -1,8 +1,9 @@
-"""Differences between the states of two batches: keys added, removed and changed.
+"""How state changes: differences between two batches, and what each batch has written.
 
-Layer: reader. Keys and values are compared as stored bytes. First each side is read once, and of a
-row only its hashes are kept, 32 bytes; then the rows that differ are found by another read. So
-memory grows by 32 bytes per row of one partition, and by a hash per key that differs.
+Layer: reader. In a difference, keys and values are compared as stored bytes. First each side is
+read once, and of a row only its hashes are kept, 32 bytes; then the rows that differ are found by
+another read. So memory grows by 32 bytes per row of one partition, and by a hash per key that
+differs. What a batch has written is read from its changelogs or deltas alone.
 """
 
 from __future__ import annotations
@@ -13,20 +14,25 @@ import numpy as np
 import pyarrow as pa
 
 from cairn.checksum import xxh3_128
-from cairn.errors import ConfigError
+from cairn.errors import ConfigError, UnsupportedStateError
+from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
+from cairn.reader.rows.stored import StoredRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from cairn.reader.rows.stored import StoredRows
     from cairn.reader.state import State
+    from cairn.reader.stores.base import Changes
 
     Hashes = NDArray[np.void]
 
+BATCH = "batch"
 CHANGE = "change"
+PUT, APPEND, DELETE = "put", "append", "delete"
 ADDED, REMOVED, CHANGED_FROM, CHANGED_TO = "added", "removed", "changed_from", "changed_to"
+_ROWS_AT_ONCE = 65_536
 # numpy gives results in the byte order of the machine; the bytes of a hash must stay as they are.
 _HASH = np.dtype([("high", np.uint64), ("low", np.uint64)])
 
@@ -94,17 +100,107 @@ class Diff:
                 places = [place for place, name in enumerate(names) if name in wanted]
                 if places:
                     found = state.decode(rows.take(places), partition)
-                    yield self._with_change(found, change)
+                    fixed = {CHANGE: pa.array([change] * found.num_rows, pa.string())}
+                    yield _with_schema(found, self.schema, fixed)
 
-    def _with_change(self, rows: pa.RecordBatch, change: str) -> pa.RecordBatch:
-        count = rows.num_rows
-        arrays: list[Any] = [pa.array([change] * count, pa.string())]
-        for field in list(self.schema)[1:]:
-            if field.name in rows.schema.names:
-                arrays.append(rows.column(field.name).cast(field.type))
+
+class ChangeFeed:
+    """What each of several batches has written: per batch and key the net change.
+
+    Any Arrow tool takes it as a stream.
+
+    Attributes:
+        schema: the columns ``batch`` and ``change``: ``put``, ``append`` (to a list) or ``delete``;
+            then those of the state, of which a delete has the key's and ``partition``.
+    """
+
+    def __init__(self, states: Sequence[State]) -> None:
+        self._states = states
+        of_rows = pa.unify_schemas([state.schema for state in states], promote_options="permissive")
+        self.schema = pa.schema(
+            [
+                pa.field(BATCH, pa.int64(), nullable=False),
+                pa.field(CHANGE, pa.string(), nullable=False),
+                *of_rows,
+            ]
+        )
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return the changes as a stream, by batch and partition.
+
+        Raises:
+            DataError: while it is read: an object is damaged or gone; names it.
+        """
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def to_table(self) -> pa.Table:
+        """Return all changes as an Arrow table, in memory."""
+        return self.reader().read_all()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the changes as a capsule of Arrow's C stream interface."""
+        reader: Any = self.reader()
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for state in self._states:
+            for partition in range(state.partitions):
+                net = _net_changes(state.writes(partition))
+                for change in (PUT, APPEND, DELETE):
+                    rows = [(key, value) for key, (op, value) in net.items() if op == change]
+                    for start in range(0, len(rows), _ROWS_AT_ONCE):
+                        some = rows[start : start + _ROWS_AT_ONCE]
+                        yield self._batch(state, partition, change, some)
+
+    def _batch(
+        self, state: State, partition: int, change: str, rows: list[tuple[bytes, bytes]]
+    ) -> pa.RecordBatch:
+        keys = pa.array([key for key, _ in rows], pa.large_binary())
+        if change == DELETE:
+            decoded = state.decode_keys(keys, partition)
+        else:
+            values = pa.array([value for _, value in rows], pa.large_binary())
+            decoded = state.decode(StoredRows(keys, values), partition)
+        fixed = {
+            BATCH: pa.array(np.full(decoded.num_rows, state.batch, np.int64)),
+            CHANGE: pa.array([change] * decoded.num_rows, pa.string()),
+        }
+        return _with_schema(decoded, self.schema, fixed)
+
+
+def _net_changes(writes: Iterator[Changes]) -> dict[bytes, tuple[str, bytes]]:
+    """Return the last state of each key that a batch has written, or what it has appended."""
+    net: dict[bytes, tuple[str, bytes]] = {}
+    for some in writes:
+        keys = cast("list[bytes]", some.keys.to_pylist())
+        values = cast("list[bytes]", some.values.to_pylist())
+        for op, key, value in zip(some.ops.tolist(), keys, values, strict=True):
+            if op == OP_PUT:
+                net[key] = PUT, value
+            elif op == OP_DELETE:
+                net[key] = DELETE, b""
+            elif op == OP_APPEND:
+                before, old = net.get(key, (APPEND, b""))
+                net[key] = (APPEND if before == APPEND else PUT), old + value
             else:
-                arrays.append(pa.nulls(count, field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+                raise UnsupportedStateError(
+                    "the batch deletes a range of keys, which the change feed cannot show",
+                    next_step="use `diff`, which compares the states of two batches",
+                )
+    return net
+
+
+def _with_schema(rows: pa.RecordBatch, schema: pa.Schema, fixed: dict[str, Any]) -> pa.RecordBatch:
+    """Return rows with the columns of a schema: those in ``fixed``, their own, or null."""
+    arrays: list[Any] = []
+    for field in list(schema):
+        if field.name in fixed:
+            arrays.append(fixed[field.name])
+        elif field.name in rows.schema.names:
+            arrays.append(rows.column(field.name).cast(field.type))
+        else:
+            arrays.append(pa.nulls(rows.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _hashes(batches: Iterator[StoredRows]) -> tuple[Hashes, Hashes]:

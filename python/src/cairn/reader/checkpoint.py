@@ -16,7 +16,7 @@ from cairn.clock import SYSTEM_CLOCK
 from cairn.errors import ConfigError, MissingError, NotThereError
 from cairn.location import open_location
 from cairn.reader.batch import BatchView
-from cairn.reader.changes import Diff
+from cairn.reader.changes import ChangeFeed, Diff
 from cairn.reader.spark.logs import list_batches
 from cairn.reader.state import State
 from cairn.reader.store_files import StoreFiles, count_files
@@ -350,6 +350,43 @@ class Checkpoint:
             for batch in (before, after)
         ]
         return Diff(*states)
+
+    def changes(
+        self,
+        batches: tuple[int, int],
+        *,
+        operator: int = 0,
+        store: str | None = None,
+        family: str | None = None,
+    ) -> ChangeFeed:
+        """Return what each of several batches has written: per batch and key the net change.
+
+        Only the writes are read, and no state. A key that was written with the value that it had
+        is there, too; ``diff`` leaves it out.
+
+        Args:
+            batches: the first and the last; those between them that are committed.
+            operator: see ``state``, as for the others.
+            store: see ``state``.
+            family: see ``state``.
+
+        Raises:
+            MissingError, ConfigError: as for ``state``; and no batch of these is committed.
+        """
+        first, last = batches
+        numbers = [batch for batch in self.batches if first <= batch <= last]
+        if not numbers:
+            raise NotThereError(
+                f"no batch from {first} to {last} is committed",
+                object_name=self.objects.object_url("commits/"),
+                next_step="choose others; `cairn ls` lists them",
+            )
+        return ChangeFeed(
+            [
+                self.state(operator=operator, store=store, family=family, batch=batch)
+                for batch in numbers
+            ]
+        )
 
     def history(
         self,

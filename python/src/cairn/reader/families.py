@@ -9,6 +9,10 @@ columns here are those of the program:
     with time to live    value.*, ttlExpirationMs -> value.*, expires_at
     flatMapGroups...     groupState.*, timeoutTimestamp -> groupState.*, expires_at
     dedupeWithin...      expiresAtMicros -> expires_at
+
+The side of a join has all rows that are stored, with their index and whether they were matched.
+Spark joins those whose index is below the count of their key: there are no others, because Spark
+removes a row in the batch that lowers the count.
 """
 
 from __future__ import annotations

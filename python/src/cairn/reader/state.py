@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cairn.reader.batch import BatchView
     from cairn.reader.families import Column, Family
     from cairn.reader.rows.decoder import RowDecoder
-    from cairn.reader.stores.base import ReadLimits, StoreRows
+    from cairn.reader.stores.base import Changes, ReadLimits, StoreRows
 
 # Arrow's type hints cover neither plain numbers as operands nor the results.
 pc: Any = pyarrow.compute
@@ -253,6 +253,20 @@ class State:
     def decode(self, rows: StoredRows, partition: int) -> pa.RecordBatch:
         """Return stored rows of a partition as ``schema`` has them."""
         return self._batch(self._family.decoder(), rows, self._family.columns, partition)
+
+    def decode_keys(self, keys: pa.Array[Any], partition: int) -> pa.RecordBatch:
+        """Return the key columns of stored keys, and ``partition``."""
+        decoder = self._family.decoder()
+        columns = [column for column in self._family.columns if column.is_key]
+        decoded = None if decoder is None else decoder.decode_keys(keys)
+        arrays = [keys if decoded is None else column.of(decoded) for column in columns]
+        return _with_partition(arrays, columns, partition, len(keys))
+
+    def writes(self, partition: int) -> Iterator[Changes]:
+        """Yield the writes of exactly this batch to a partition, in their order."""
+        with self._open(self._family, partition) as store:
+            if self._family.family in store.families:
+                yield from store.writes(self._family.family)
 
     # -- the way of the rows ---------------------------------------------------------------------
 

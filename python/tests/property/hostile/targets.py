@@ -22,6 +22,7 @@ from rows_target import StateRows
 from served import ATTEMPT, FAMILY, SESSION, RefusedError
 from spark_targets import SparkCheckpoints, SparkSchemas, SparkStreams
 from storage_targets import Files, FilesOfWorker
+from tables_target import TableFiles, TableLists
 from target import FaultError, Target, WorkerTarget, expect, vectors
 
 from cairn.checkpoint.spark_logs import find_unfinished_repartition
@@ -562,6 +563,8 @@ TARGETS: list[type[Target]] = [
     SparkStreams,
     SparkSchemas,
     SparkCheckpoints,
+    TableFiles,
+    TableLists,
     Settings,
     Control,
     Frames,

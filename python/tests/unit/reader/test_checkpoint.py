@@ -178,6 +178,22 @@ def test_a_diff_has_what_was_added_removed_and_changed(checkpoint: Checkpoint) -
     assert checkpoint.diff(1, 2).to_table().num_rows == 0
 
 
+def test_the_change_feed_has_what_each_batch_wrote(checkpoint: Checkpoint) -> None:
+    """Another system follows the state without reading all of it."""
+    feed = checkpoint.changes((1, 2)).to_table()
+
+    assert feed.schema.names == ["batch", "change", *COLUMNS]
+    changes = {
+        row["user"]: (row["batch"], row["change"], row["max"], row["max_2"])
+        for row in feed.to_pylist()
+    }
+    assert changes == {
+        3: (1, "put", 4, 5),
+        7: (1, "delete", None, None),
+        50: (1, "put", 1, 2),
+    }
+
+
 def test_the_history_of_a_key_has_the_batches_that_changed_it(checkpoint: Checkpoint) -> None:
     """The batch at which a value went wrong is found without reading whole states."""
     history = [

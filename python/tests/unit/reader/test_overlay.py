@@ -12,8 +12,8 @@ import pytest
 from cairn.errors import RowTooLargeError
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.reader.rows.stored import StoredRows
-from cairn.reader.stores.base import ReadLimits
-from cairn.reader.stores.overlay import Changes, LayeredRows
+from cairn.reader.stores.base import Changes, ReadLimits
+from cairn.reader.stores.overlay import LayeredRows
 from cairn.reader.stores.records import OP_DELETE_RANGE
 
 Write = tuple[int, bytes, bytes]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 from spark_store_files import (
     Change,
@@ -31,8 +33,11 @@ from cairn.errors import (
     MissingError,
     UnsupportedStateError,
 )
+from cairn.reader.stores import rocksdb
 from cairn.reader.stores.base import StoredFamily
+from cairn.reader.stores.merging import ROWS
 from cairn.reader.stores.rocksdb import RocksDbRows
+from cairn.reader.stores.tables import Entry
 from cairn.storage.memory import MemoryStore
 
 FOLDER = "state/0/1"
@@ -261,6 +266,81 @@ def test_lists_grow_by_merges(files: Files, delimiter: bytes, *, has_row_checksu
 
     assert rows_of(store, "lists") == rows
     assert {key: store.get("lists", key) for key in rows} == rows
+
+
+class UnmergedTables:
+    """Stands for ``Tables`` of a database with merge operands, which rocksdict cannot write."""
+
+    entries: ClassVar[dict[bytes, Entry]] = {}
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def scan(self, start: bytes, end: bytes | None) -> Iterator[pa.RecordBatch]:
+        """Yield the entries of a range."""
+        keys = [key for key in sorted(self.entries) if start <= key and (not end or key < end)]
+        columns: list[list[Any]] = [
+            list(keys),
+            [self.entries[key].value for key in keys],
+            [self.entries[key].operands or None for key in keys],
+        ]
+        fields = zip(columns, ROWS, strict=True)
+        yield pa.record_batch([pa.array(one, field.type) for one, field in fields], schema=ROWS)
+
+    def get(self, key: bytes) -> Entry | None:
+        """Return one entry."""
+        return self.entries.get(key)
+
+
+@pytest.mark.parametrize("delimiter", [b"", b","])
+@pytest.mark.parametrize("has_row_checksums", [False, True])
+def test_merges_that_rocksdb_has_not_joined_yet_are_joined(
+    files: Files, monkeypatch: pytest.MonkeyPatch, delimiter: bytes, *, has_row_checksums: bool
+) -> None:
+    """Lists would lack elements, or have them in another order, until the next compaction."""
+    lists = {row(number): [element(b"%d" % one) for one in range(number)] for number in (2, 3, 9)}
+    whole = {row(4): [element(b"whole"), element(b"")]}
+
+    def stored(key: bytes, elements: list[bytes]) -> bytes:
+        full = LISTS + key
+        parts = [long_checksum(full, one) for one in elements] if has_row_checksums else elements
+        return delimiter.join(parts)
+
+    entries = {
+        row(2): Entry(None, (stored(row(2), lists[row(2)][:1]), stored(row(2), lists[row(2)][1:]))),
+        row(3): Entry(stored(row(3), lists[row(3)][:2]), (stored(row(3), lists[row(3)][2:]),)),
+        row(4): Entry(stored(row(4), whole[row(4)])),
+        row(9): Entry(
+            stored(row(9), lists[row(9)][:3]),
+            tuple(stored(row(9), [one]) for one in lists[row(9)][3:]),
+        ),
+    }
+    full_entries = {LISTS + key: entry for key, entry in entries.items()}
+    monkeypatch.setattr(UnmergedTables, "entries", full_entries)
+    monkeypatch.setattr(rocksdb, "Tables", UnmergedTables)
+    files.snapshot_with_families("1", {})
+    store = files.open_lists(1, delimiter, has_row_checksums=has_row_checksums)
+
+    expected_lists = {key: b"".join(parts) for key, parts in (lists | whole).items()}
+
+    assert rows_of(store, "lists") == expected_lists
+    assert {key: store.get("lists", key) for key in expected_lists} == expected_lists
+
+
+def test_merges_of_a_family_without_lists_are_an_error(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller does not know that the family has lists: its elements would run together."""
+    entries = {ONE + row(1): Entry(element(b"a"), (element(b"b"),))}
+    monkeypatch.setattr(UnmergedTables, "entries", entries)
+    monkeypatch.setattr(rocksdb, "Tables", UnmergedTables)
+    files.snapshot_with_families("1", {})
+    store = files.open_lists(1)
+
+    with pytest.raises(CorruptError, match="has no lists"):
+        rows_of(store)
+    with pytest.raises(CorruptError, match="has no lists"):
+        store.get("default", row(1))
 
 
 def test_a_snapshot_with_another_delimiter_is_named(files: Files) -> None:

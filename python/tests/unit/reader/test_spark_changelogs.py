@@ -35,6 +35,13 @@ def test_all_versions_of_changelogs_are_told_apart(chunk_bytes: int) -> None:
         assert (changelog.is_tagged, changelog.lineage, rest) == (is_tagged, before, records)
 
 
+def test_a_lineage_in_another_order_is_the_same() -> None:
+    """The newest snapshot of it would not be found."""
+    changelog, _ = opened(text("v3") + lineage(ITEMS[::-1]) + plain([]))
+
+    assert changelog.lineage == tuple(LineageItem(*one) for one in ITEMS)
+
+
 def test_a_changelog_without_writes_has_no_header() -> None:
     """The first version has no mark: its end mark must not be taken for one."""
     assert opened(plain([]))[1] == plain([])

@@ -89,6 +89,10 @@ class RowDecoder:
             numbers,
         )
 
+    def decode_keys(self, keys: pa.Array[Any]) -> pa.RecordBatch:
+        """Return the key columns alone, one row per key; raises what ``decode`` does."""
+        return _batch(self._layout.decode(Spans.of(keys)), self.key_schema, len(keys))
+
     def encode_key(self, values: Sequence[Any]) -> bytes:
         """Return the bytes under which a store has a key.
 

@@ -8,10 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from cairn.reader.rows.stored import StoredRows
+    from cairn.reader.stores.columns import Column, Flags
 
 DEFAULT_FAMILY = "default"
 """The only column family of a store without families."""
@@ -52,6 +58,39 @@ class ReadLimits:
         return self.memory_bytes // 8
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Consecutive changes of one family, in the order of the writes.
+
+    Attributes:
+        family: its id.
+        ops: of ``cairn.format.ops``, and ``OP_DELETE_RANGE``. An append adds its value to the end
+            of the key's value. A drop hides all before it and has no key.
+        keys: large_binary, without nulls; without the prefix of the family.
+        values: likewise; empty where the op takes none.
+    """
+
+    family: int
+    ops: NDArray[np.uint8]
+    keys: Column
+    values: Column
+
+    def where(self, flags: Flags) -> Changes:
+        """Return some of the changes."""
+        if flags.all():
+            return self
+        mask = pa.array(flags)
+        return Changes(
+            self.family, self.ops[flags], self.keys.filter(mask), self.values.filter(mask)
+        )
+
+    def within(self, start: int, end: int) -> Changes:
+        """Return the changes from one position to another."""
+        return Changes(
+            self.family, self.ops[start:end], self.keys[start:end], self.values[start:end]
+        )
+
+
 class StoreRows(Protocol):
     """One store at one version. Not thread-safe."""
 
@@ -77,6 +116,18 @@ class StoreRows(Protocol):
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """Return the value of one key, or ``None``; raises what ``rows`` does."""
+        ...
+
+    def writes(self, family: str) -> Iterator[Changes]:
+        """Yield the writes of exactly this version to a family, in their order.
+
+        An empty commit of Cairn's has none.
+
+        Raises:
+            MissingError: the file with the writes does not exist. Spark's RocksDB stores none
+                without changelog checkpointing.
+            CorruptError: as for ``rows``.
+        """
         ...
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ from cairn.format.names import manifest_name
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
 from cairn.ids import VersionRef
 from cairn.reader.rows.stored import StoredRows
-from cairn.reader.stores.base import ReadLimits, StoredFamily
+from cairn.reader.stores.base import Changes, ReadLimits, StoredFamily
 from cairn.reader.stores.merging import (
     NO_ENTRIES,
     SortedStream,
@@ -198,6 +198,18 @@ class CairnRows:
                 self._go_around(failure)
             else:
                 return None
+
+    def writes(self, family: str) -> Iterator[Changes]:
+        """Yield the writes of the version; see ``StoreRows``. One per key: the net change."""
+        column, ref = self.columns[family], self._way.ref
+        if ref is None or ref.version != self._version:
+            return
+        (changelog,) = self._fetch([ref])
+        rows = _rows_within(changelog.table, column.id, b"", None)
+        values = rows.column("value").fill_null(b"")
+        checked = _checked(column, rows.column("key"), values) if rows.num_rows else None
+        if checked is not None:
+            yield Changes(column.id, rows.column("op").to_numpy(), checked.keys, checked.values)
 
     def close(self) -> None:
         """Free the memory, and close the objects. Idempotent."""

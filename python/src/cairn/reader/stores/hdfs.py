@@ -22,14 +22,14 @@ import numpy as np
 from cairn.errors import CorruptError
 from cairn.format.ops import OP_PUT
 from cairn.reader.rows.stored import StoredRows
-from cairn.reader.stores.base import DEFAULT_FAMILY, ReadLimits, StoredFamily
+from cairn.reader.stores.base import DEFAULT_FAMILY, Changes, ReadLimits, StoredFamily
 from cairn.reader.stores.checksums import without_checksums
 from cairn.reader.stores.files import StoreFiles
-from cairn.reader.stores.overlay import Changes, LayeredRows, find
+from cairn.reader.stores.overlay import LayeredRows, find
 from cairn.reader.stores.records import Records, read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Self
 
     from cairn.reader.stores.columns import Positions
@@ -70,6 +70,7 @@ class HdfsRows:
         self._limits = limits or ReadLimits()
         self._has_row_checksums = has_row_checksums
         self._files = StoreFiles(objects, folder)
+        self._version = version
         self._snapshot, self._deltas = _choose(self._files, version)
         self._layers = LayeredRows(self._base_rows, self._base_get, self._changes, self._limits)
 
@@ -110,8 +111,18 @@ class HdfsRows:
         """Return the value that a key has in the snapshot, or ``None``."""
         return find(self._base_rows(family), key)
 
+    def writes(self, family: str) -> Iterator[Changes]:  # noqa: ARG002 - there is only one
+        """Yield the writes of the version; see ``StoreRows``."""
+        delta = f"{self._version}.delta"
+        if delta not in self._files:
+            raise self._files.missing(delta, version=self._version)
+        return self._changes_in([delta])
+
     def _changes(self) -> Iterator[Changes]:
-        for delta in self._deltas:
+        return self._changes_in(self._deltas)
+
+    def _changes_in(self, deltas: Sequence[str]) -> Iterator[Changes]:
+        for delta in deltas:
             for records in self._records(delta):
                 yield Changes(_FAMILY.family_id, records.ops, records.keys(), records.values())
 

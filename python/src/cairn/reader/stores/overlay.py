@@ -23,6 +23,7 @@ import pyarrow as pa
 from cairn.errors import RowTooLargeError
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.reader.rows.stored import StoredRows
+from cairn.reader.stores.base import Changes
 from cairn.reader.stores.columns import (
     BATCH_ROWS,
     EMPTY,
@@ -48,39 +49,6 @@ _RANGE_BYTES = 128
 """What Python needs for two keys beside their bytes."""
 _NOTHING = pa.scalar(b"", pa.large_binary())
 _NO_OPS = np.zeros(0, np.uint8)
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """Consecutive changes of one family, in the order of the writes.
-
-    Attributes:
-        family: its id.
-        ops: of ``cairn.format.ops``, and ``OP_DELETE_RANGE``. An append adds its value to the end
-            of the key's value. A drop hides all before it and has no key.
-        keys: large_binary, without nulls; without the prefix of the family.
-        values: likewise; empty where the op takes none.
-    """
-
-    family: int
-    ops: NDArray[np.uint8]
-    keys: Column
-    values: Column
-
-    def where(self, flags: Flags) -> Changes:
-        """Return some of the changes."""
-        if flags.all():
-            return self
-        mask = pa.array(flags)
-        return Changes(
-            self.family, self.ops[flags], self.keys.filter(mask), self.values.filter(mask)
-        )
-
-    def within(self, start: int, end: int) -> Changes:
-        """Return the changes from one position to another."""
-        return Changes(
-            self.family, self.ops[start:end], self.keys[start:end], self.values[start:end]
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,12 @@ import pyarrow.compute
 from cairn.errors import CorruptError, UnsupportedStateError
 from cairn.format.ops import OP_APPEND, OP_DELETE
 from cairn.reader.rows.stored import StoredRows
-from cairn.reader.stores.base import DEFAULT_FAMILY, ReadLimits, StoredFamily
+from cairn.reader.stores.base import DEFAULT_FAMILY, Changes, ReadLimits, StoredFamily
 from cairn.reader.stores.changelog import Changelog, LineageItem
 from cairn.reader.stores.checksums import without_checksums
 from cairn.reader.stores.columns import cells, joined, segments
 from cairn.reader.stores.files import StoreFiles
-from cairn.reader.stores.overlay import Changes, LayeredRows
+from cairn.reader.stores.overlay import LayeredRows
 from cairn.reader.stores.records import OP_DELETE_RANGE, Records, read_records
 from cairn.reader.stores.snapshot_zip import ZIP_BYTES_MAX, SstObject, ZippedSnapshot
 from cairn.reader.stores.tables import Tables
@@ -37,7 +37,7 @@ from cairn.reader.stores.values import ValueForm, plain_values
 from cairn.rocks.version_edits import sorted_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Self
 
     from cairn.reader.stores.columns import Column, Flags
@@ -86,6 +86,9 @@ class RocksDbRows:
         self._has_row_checksums = has_row_checksums
         self._list_delimiter = list_delimiter
         self._files = StoreFiles(objects, folder)
+        self._version = version
+        item = None if checkpoint_id is None else LineageItem(version, checkpoint_id)
+        self._own_changelog = f"{version}.changelog" if item is None else _changelog_of(item)
         plan = _plan(self._files, version, checkpoint_id)
         self._snapshot = plan.snapshot
         self._changelogs = plan.changelogs
@@ -174,8 +177,19 @@ class RocksDbRows:
             plain: list[Any] = plain_values(keys, values, self._form(family)).to_pylist()
         return b"".join(plain)
 
+    def writes(self, family: str) -> Iterator[Changes]:
+        """Yield the writes of the version; see ``StoreRows``."""
+        if self._own_changelog not in self._files:
+            raise self._files.missing(self._own_changelog, version=self._version)
+        number = self.families[family].family_id
+        changes = self._changes_in([self._own_changelog])
+        return (one for one in changes if one.family == number)
+
     def _changes(self) -> Iterator[Changes]:
-        for name in self._changelogs:
+        return self._changes_in(self._changelogs)
+
+    def _changes_in(self, changelogs: Sequence[str]) -> Iterator[Changes]:
+        for name in changelogs:
             with self._files.naming(name):
                 changelog = Changelog.open(self._files.content(name))
                 if changelog.is_tagged != self._has_families:

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TRAILER_BYTES = 5
-MAX_BLOCK_BYTES = 1 << 30
+MAX_BLOCK_BYTES = 256 << 20
 """A larger block is taken for damage. RocksDB ends a block after some KiB, or one large row."""
+_LZ4_RATIO, _LZ4_SPARE_BYTES = 255, 64
+"""No more can come out of a compressed byte."""
 _LAST_BYTE_FACTOR = 0x6B9083D9
 _U32 = 0xFFFFFFFF
 _NUMBER_BYTES = 4
@@ -34,6 +36,7 @@ _HASH_INDEX = 1 << 31
 """A bit of the number of restarts: there is a hash index behind the restarts."""
 
 _PLAIN, _SNAPPY = 0, 1
+_LZ4 = (4, 5)
 _SIZED_CODECS: dict[int, Any] = {4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
 _NO_CHECKSUM, _CRC32C, _XXHASH, _XXHASH64, XXH3 = range(5)
 
@@ -126,7 +129,8 @@ def unpacked(block: memoryview) -> memoryview:
         codec, packed = pa.Codec(_SIZED_CODECS[compression]), body[start:]
     else:
         raise UnsupportedStateError(f"blocks have the unknown compression {compression}")
-    if size > MAX_BLOCK_BYTES:
+    is_too_much = compression in _LZ4 and size > _LZ4_RATIO * len(packed) + _LZ4_SPARE_BYTES
+    if size > MAX_BLOCK_BYTES or is_too_much:
         raise BadBlockError(f"a block of {size} bytes")
     try:
         result = memoryview(codec.decompress(packed, size, asbytes=True))

@@ -1,0 +1,197 @@
+"""The command `cairn`: its standard output for shells, its errors for people."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import click
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+import cairn
+from cairn.cli.cells import plain
+from cairn.cli.main import COMMANDS, main
+from cairn.cli.selection import key_of
+
+Run: TypeAlias = Callable[..., Result]
+
+
+def test_jar_prints_the_path_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`spark-submit --jars $(cairn jar)` takes every word of the output as a jar."""
+    jar = tmp_path / "cairn-shim-4.2.jar"
+    jar.touch()
+    monkeypatch.setattr("cairn.jar._BUILT", tmp_path / "absent")
+    monkeypatch.setattr("cairn.jar._PACKAGED", tmp_path)
+
+    result = CliRunner().invoke(main, ["jar", "--spark", "4.2"])
+
+    assert result.exit_code == 0
+    assert result.stdout == f"{jar}\n"
+
+
+def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No traceback where the user can correct the fault; the shell reads an empty output."""
+    monkeypatch.setattr("cairn.jar._BUILT", tmp_path / "absent")
+    monkeypatch.setattr("cairn.jar._PACKAGED", tmp_path / "absent")
+
+    result = CliRunner().invoke(main, ["jar"])
+
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: [CAIRN_CONFIG]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["undo-repartition", ""], "checkpointLocation"),
+        (["undo-repartition", "s3a://b/x", "--s3-endpoint", "minio:9000"], "https://host"),
+        (["undo-repartition", "hdfs://h/x", "--jar", "/nowhere.jar"], "/nowhere.jar"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: list[str], word: str) -> None:
+    """The exit code 2 is that of all commands which were called wrongly."""
+    result = CliRunner().invoke(main, arguments)
+
+    assert result.exit_code == 2
+    assert word in result.stderr
+
+
+def test_the_package_runs_as_the_command() -> None:
+    """Executors often have no folder of scripts on PATH."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cairn", "--version"], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == CliRunner().invoke(main, ["--version"]).stdout
+
+
+def test_version_is_that_of_the_package() -> None:
+    """Bug reports quote it."""
+    result = CliRunner().invoke(main, ["--version"])
+
+    assert cairn.__version__ in result.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_each_one_says_itself(name: str) -> None:
+    """The list has its own words, so that it needs no import: they begin alike."""
+    command = main.get_command(click.Context(main), name)
+
+    assert command is not None
+    assert command.name == name
+    assert COMMANDS[name].split()[0] == (command.help or "").split()[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        ("'--help'", {}),
+        ("'show', '--help'", {}),
+        ("", {"_CAIRN_COMPLETE": "bash_complete", "COMP_WORDS": "cairn sh", "COMP_CWORD": "1"}),
+    ],
+    ids=["help", "help of a command", "completion"],
+)
+def test_help_imports_no_library_of_data(arguments: str, environment: dict[str, str]) -> None:
+    """Help and completion must answer at once; these libraries take half a second."""
+    program = (
+        "import sys\nfrom cairn.cli.main import main\n"
+        f"try:\n    main([{arguments}], prog_name='cairn')\n"
+        "finally:\n    print(*sys.modules, file=sys.stderr)"
+    )
+
+    done = subprocess.run(  # noqa: S603 - the program above
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "show" in done.stdout
+    modules = set(done.stderr.split())
+    assert "cairn.cli.main" in modules
+    assert not modules & {"pyarrow", "numpy", "boto3", "rocksdict", "duckdb", "py4j"}
+
+
+def test_conf_prints_arguments_for_spark_submit(run: Run) -> None:
+    """`spark-submit $(cairn conf) job.py`: each line is two words."""
+    done = run("conf", "workers=2", "--conf", "spark.master=yarn")
+
+    words = done.stdout.split()
+    assert done.exit_code == 0
+    assert set(words[::2]) == {"--conf"}
+    settings = dict(word.split("=", 1) for word in words[1::2])
+    job = {"spark.master": "yarn"}
+    assert settings == cairn.spark_conf(job, workers=2)
+    assert json.loads(run("conf", "-o", "json").stdout) == cairn.spark_conf()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (["localDir=/a b"], 2, "-o properties"),
+        (["wokers=2"], 1, "workers"),
+        (["workers"], 2, "name=value"),
+    ],
+)
+def test_conf_refuses_what_a_shell_or_cairn_would_not_take(
+    run: Run, arguments: list[str], code: int, word: str
+) -> None:
+    """A value with a space would become two arguments of spark-submit."""
+    done = run("conf", *arguments)
+
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert word in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(run: Run, shell: str) -> None:
+    """The script asks the command itself what fits."""
+    done = run("completion", shell)
+
+    assert done.exit_code == 0
+    assert f"_CAIRN_COMPLETE={shell}_complete" in done.stdout
+
+
+def test_a_key_of_the_command_line_is_written_as_in_the_output() -> None:
+    """Users copy a key from the output of one command into the next one."""
+    window = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
+    schema = pa.schema(
+        [
+            ("window", window),
+            ("id", pa.large_binary()),
+            ("day", pa.date32()),
+            ("tags", pa.large_list(pa.large_binary())),
+            ("counts", pa.map_(pa.large_string(), pa.large_binary())),
+        ]
+    )
+    row = {
+        "window": {"start": "2026-03-01T09:00:00Z", "end": "2026-03-01T09:05:00.5Z"},
+        "id": "00ff",
+        "day": "2026-03-01",
+        "tags": ["01", None],
+        "counts": {"a": "02"},
+    }
+
+    key = key_of(row, schema)
+
+    columns = [pa.array([key[field.name]], field.type) for field in schema]
+    (cells,) = zip(*map(plain, columns), strict=True)
+    assert dict(zip(schema.names, cells, strict=True)) == row
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [("xyz", pa.large_binary()), ("soon", pa.timestamp("us", "UTC"))]
+)
+def test_a_key_of_another_type_is_a_wrong_call(value: str, kind: pa.DataType) -> None:
+    """The message names the column and its type."""
+    with pytest.raises(click.UsageError, match="'k' is not of type"):
+        key_of({"k": value}, pa.schema([("k", kind)]))

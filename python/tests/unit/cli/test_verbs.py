@@ -1,0 +1,440 @@
+"""Every verb over the sample checkpoint: its rows, its form, its exit code.
+
+The rows are those that `examples/sample/make.py` lets the query compute from its inputs.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+
+from cairn.cli.output import Fields
+
+Run: TypeAlias = Callable[..., Result]
+
+TOTAL = ("--operator", "0", "--store", "total")
+ANN = '{"customer": "ann"}'
+
+
+# -- ls ------------------------------------------------------------------------------------------
+
+
+def test_ls_has_a_row_per_kind_of_rows(run: Run, sample: str) -> None:
+    """The names are those that the other commands take."""
+    rows = json.loads(run("ls", sample, "-o", "json").stdout)
+
+    assert [(row["operator"], row["name"]) for row in rows] == [
+        (0, "by_product"),
+        (0, "last_orders"),
+        (0, "total"),
+        (1, "left"),
+        (1, "right"),
+    ]
+    assert rows[1] == {
+        "operator": 0,
+        "operator_name": "transformWithStateInPySparkExec",
+        "name": "last_orders",
+        "store": "default",
+        "family": "last_orders",
+        "is_list": True,
+        "provider": "cairn",
+        "format": 2,
+        "partitions": 2,
+        "batch": 8,
+        "first_batch": 0,
+        "last_batch": 8,
+        "columns": ["customer", "id", "amount"],
+    }
+
+
+def test_ls_counts_keys_and_shows_what_operators_have_for_themselves(run: Run, sample: str) -> None:
+    """Of a list, the key counts once."""
+    text = run("ls", sample, "--batch", "7", "--all", "--count", "-o", "json").stdout
+    keys = {(row["operator"], row["name"]): row["keys"] for row in json.loads(text)}
+
+    assert keys[0, "last_orders"] == keys[0, "total"] == keys[0, "$rowCounter_last_orders"] == 4
+    assert keys[1, "left"] == keys[1, "left-keyToNumValues"] == 32
+
+
+def test_ls_counts_the_objects_of_each_store(run: Run, sample: str) -> None:
+    """The sum is what a bucket bills for the stores."""
+    rows = json.loads(run("ls", sample, "--files", "-o", "json").stdout)
+
+    files = [
+        path
+        for path in Path(sample).glob("state/*/[01]/**/*")
+        if path.is_file() and not path.name.startswith(".")
+    ]
+    assert [(row["operator"], row["partition"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert sum(row["objects"] for row in rows) == len(files)
+    assert sum(row["bytes"] for row in rows) == sum(path.stat().st_size for path in files)
+
+
+def test_ls_lists_the_batches(run: Run, sample: str) -> None:
+    """The watermark says how far the state may have been cleaned."""
+    lines = run("ls", sample, "--batches", "-o", "ndjson").stdout.splitlines()
+
+    assert len(lines) == 9
+    assert json.loads(lines[3]) == {
+        "batch": 3,
+        "watermark": "2026-03-01T09:08:00Z",
+        "provider": "cairn",
+        "format": 2,
+        "partitions": 2,
+    }
+
+
+# -- show ----------------------------------------------------------------------------------------
+
+
+def test_show_prints_the_rows_of_a_store(run: Run, sample: str) -> None:
+    """What the query has computed, without Spark."""
+    done = run("show", sample, *TOTAL)
+
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    assert done.stdout == (
+        "customer  orders    paid  partition\n"
+        "ann           14  342.05          0\n"
+        "bob            8  199.40          1\n"
+        "cid            5  107.00          1\n"
+        "dora           4  107.90          1\n"
+    )
+
+
+def test_show_reads_an_earlier_batch_and_a_part_of_it(run: Run, sample: str) -> None:
+    """Batch, partition, columns and limit are chosen together."""
+    selection = ("--batch", "1", "--partition", "1", "--column", "paid", "--column", "customer")
+
+    done = run("show", sample, *TOTAL, *selection, "--limit", "1", "-o", "csv")
+
+    assert done.stdout == "paid,customer\n12.05,bob\n"
+
+
+def test_show_prints_the_columns(run: Run, sample: str) -> None:
+    """One sees what a key needs before one asks for it."""
+    done = run("show", sample, "--store", "by_product", "--schema", "-o", "csv")
+
+    assert done.stdout == (
+        "column,type,is_key\n"
+        "customer,large_string,true\n"
+        "product,large_string,true\n"
+        "orders,int64,false\n"
+        'paid,"decimal128(12, 2)",false\n'
+        "partition,int32,false\n"
+    )
+
+
+def test_show_writes_a_file_instead(run: Run, sample: str, tmp_path: Path) -> None:
+    """Types stay what they are: decimals are no text there."""
+    file = tmp_path / "total.parquet"
+
+    done = run("show", sample, *TOTAL, "--to", str(file))
+
+    assert done.stdout == ""
+    table = pq.read_table(file)
+    assert table.num_rows == 4
+    assert str(table.schema.field("paid").type) == "decimal128(12, 2)"
+
+
+# -- get -----------------------------------------------------------------------------------------
+
+
+def test_get_finds_a_key_in_every_store_that_has_it(run: Run, sample: str) -> None:
+    """A support case begins with one key, not with the name of a store."""
+    lines = run("get", sample, "--key", ANN, "-o", "ndjson").stdout.splitlines()
+    rows = [json.loads(line) for line in lines]
+
+    assert [row["name"] for row in rows] == ["by_product"] * 3 + ["last_orders"] * 3 + ["total"]
+    assert rows[-1] == {
+        "operator": 0,
+        "name": "total",
+        "partition": 0,
+        "key": {"customer": "ann"},
+        "value": {"orders": 14, "paid": "342.05"},
+    }
+
+
+def test_get_of_a_key_that_nobody_has(run: Run, sample: str) -> None:
+    """The output is still JSON; the exit code says the rest."""
+    done = run("get", sample, "--key", '{"customer": "zoe"}', "-o", "json")
+
+    assert done.exit_code == 4
+    assert done.stdout == "[]\n"
+    assert "[CAIRN_NOT_THERE] no store has the key at batch 8" in done.stderr
+
+
+def test_get_searches_the_stores_that_are_named(run: Run, sample: str) -> None:
+    """Also those that an operator has for itself."""
+    store = ("--operator", "1", "--store", "left-keyToNumValues")
+
+    done = run("get", sample, "--key", '{"field0": 5}', *store, "-o", "csv")
+
+    assert done.stdout.splitlines()[1:] == [
+        '1,left-keyToNumValues,0,"{""field0"": 5}","{""value"": 1}"'
+    ]
+
+
+def test_a_query_without_state_has_no_stores(run: Run, tmp_path: Path) -> None:
+    """It is no error: a program may look at all queries of a bucket."""
+    conf = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    entry = {"conf": {"spark.sql.streaming.stateStore.providerClass": conf}}
+    for name, text in (("offsets", json.dumps(entry) + "\n{}"), ("commits", "{}")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0").write_text(f"v1\n{text}")
+
+    outputs = [
+        run(*arguments, "-o", "json")
+        for arguments in (
+            ["ls", str(tmp_path)],
+            ["query", str(tmp_path)],
+            ["diff", str(tmp_path), "0", "0"],
+            ["get", str(tmp_path), "--key", ANN],
+            ["diff", str(tmp_path), "0", "0", "--operator", "1"],
+        )
+    ]
+
+    assert [done.exit_code for done in outputs] == [0, 0, 0, 4, 4]
+    assert [done.stdout for done in outputs] == ["[]\n"] * 4 + [""]
+
+
+# -- query ---------------------------------------------------------------------------------------
+
+
+def test_query_lists_the_tables(run: Run, sample: str) -> None:
+    """Also without DuckDB."""
+    rows = json.loads(run("query", sample, "-o", "json").stdout)
+
+    names = list(dict.fromkeys(row["table"] for row in rows))
+    assert names[:3] == ["op0_by_product", "op0_last_orders", "op0_total"]
+    assert names[3:] == ["op1_left", "op1_right"]
+    types = {(row["table"], row["column"]): (row["type"], row["is_key"]) for row in rows}
+    assert types["op1_left", "ordered_at"] == ("timestamp[us, tz=UTC]", False)
+    assert types["op0_total", "customer"] == ("large_string", True)
+
+
+def test_query_joins_stores(run: Run, sample: str) -> None:
+    """What the state says about itself: do totals and products agree?"""
+    sql = (
+        "select customer, t.paid, sum(p.paid) as parts from op0_total t join op0_by_product p "
+        "using (customer) group by all order by customer"
+    )
+
+    done = run("query", sample, sql, "-o", "csv")
+
+    assert done.stdout == (
+        "customer,paid,parts\n"
+        "ann,342.05,342.05\nbob,199.40,199.40\ncid,107.00,107.00\ndora,107.90,107.90\n"
+    )
+
+
+def test_query_reads_a_table_as_often_as_it_is_named(run: Run, sample: str) -> None:
+    """A stream that DuckDB could read once would make a join with itself empty."""
+    sql = "select count(*) as n from OP0_TOTAL a, op0_total b where a.paid >= b.paid"
+
+    assert json.loads(run("query", sample, sql, "-o", "json").stdout) == [{"n": 10}]
+
+
+def test_query_reads_only_what_it_names(run: Run, damaged: Path) -> None:
+    """A damaged or very large store must not be in the way of another one."""
+    done = run("query", str(damaged), "select count(*) as n from op1_left", "-o", "csv")
+
+    assert done.stdout == "n\n32\n"
+
+
+def test_a_failure_below_a_query_is_that_of_the_reader(run: Run, damaged: Path) -> None:
+    """DuckDB would call it an invalid input, without code and object."""
+    done = run("query", str(damaged), "select count(*) from op0_total")
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: [CAIRN_MISSING] there is no changelog of version")
+
+
+@pytest.mark.parametrize(
+    ("sql", "code", "words"),
+    [
+        ("selec 1", 1, "syntax error"),
+        ("select * from op7", 1, "The tables are op0_by_product, op0_last_orders, op0_total"),
+        ("select nope from op0_total", 1, "nope"),
+        (" ", 2, "no statement"),
+    ],
+)
+def test_a_wrong_sql_is_explained(run: Run, sample: str, sql: str, code: int, words: str) -> None:
+    """Without a traceback."""
+    done = run("query", sample, sql)
+
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert words in done.stderr
+
+
+def test_query_without_duckdb_says_what_to_install(
+    run: Run, sample: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an extra of the package."""
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+
+    done = run("query", sample, "select 1")
+
+    assert done.exit_code == 1
+    assert 'pip install "cairn-state[query]"' in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+# -- diff, history, verify -----------------------------------------------------------------------
+
+
+def test_diff_shows_what_a_batch_changed(run: Run, sample: str) -> None:
+    """Three kinds of changes; a changed key has both values."""
+    done = run("diff", sample, "0", "1", *TOTAL, "-o", "csv")
+
+    assert done.exit_code == 3
+    assert done.stdout == (
+        "operator,name,change,partition,key,value\n"
+        '0,total,changed_from,0,"{""customer"": ""ann""}","{""orders"": 2, ""paid"": ""31.15""}"\n'
+        '0,total,changed_to,0,"{""customer"": ""ann""}","{""orders"": 4, ""paid"": ""52.80""}"\n'
+        '0,total,added,1,"{""customer"": ""cid""}","{""orders"": 1, ""paid"": ""19.10""}"\n'
+        '0,total,added,1,"{""customer"": ""dora""}","{""orders"": 1, ""paid"": ""33.20""}"\n'
+    )
+
+
+def test_diff_of_all_stores(run: Run, sample: str) -> None:
+    """The last batch only removes rows that the watermark has passed."""
+    rows = json.loads(run("diff", sample, "7", "latest", "-o", "json").stdout)
+
+    assert [(row["name"], row["change"]) for row in rows] == [("right", "removed")] * 4
+
+
+def test_diff_of_equal_states_is_empty(run: Run, sample: str, tmp_path: Path) -> None:
+    """Exit 0 is what a test of a migration asks for."""
+    copy = tmp_path / "copy"
+    shutil.copytree(sample, copy)
+
+    done = run("diff", sample, "8", "8", "--other", str(copy), "-o", "json")
+    limited = run("diff", sample, "0", "8", "--limit", "0", "-o", "json")
+
+    assert (done.exit_code, done.stdout) == (0, "[]\n")
+    assert (limited.exit_code, limited.stdout) == (3, "[]\n")
+
+
+def test_history_shows_each_change_of_a_key(run: Run, sample: str) -> None:
+    """At which batch did it go wrong?"""
+    key = ("--key", '{"customer": "dora"}', "--store", "total", "-o", "json")
+
+    rows = json.loads(run("history", sample, *key).stdout)
+    later = json.loads(run("history", sample, *key, "--first", "3", "--last", "5").stdout)
+
+    assert [(row["batch"], row["change"]) for row in rows] == [
+        (1, "added"),
+        (3, "changed"),
+        (4, "changed"),
+        (6, "changed"),
+    ]
+    assert rows[0]["before"] == []
+    assert rows[0]["after"][0] == {"customer": "dora", "orders": 1, "paid": "33.20", "partition": 1}
+    assert [(row["batch"], row["change"]) for row in later] == [(3, "first"), (4, "changed")]
+
+
+def test_verify_finds_what_is_gone(run: Run, damaged: Path) -> None:
+    """The row says what it means and what mends it; exit 3 is for alarms."""
+    done = run("verify", str(damaged), "-o", "json")
+
+    assert done.exit_code == 3
+    rules = {(row["severity"], row["rule"], row["operator"]) for row in json.loads(done.stdout)}
+    assert ("error", "state-unreadable", 0) in rules
+    assert all(row["meaning"] and row["cure"] for row in json.loads(done.stdout))
+
+
+# -- what all have in common ---------------------------------------------------------------------
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array of objects": (list,),
+    "array of strings": (list,),
+    "null": (type(None),),
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tables"),
+    [
+        (["ls", "--all", "--count"], "STORE_FIELDS ALL_FIELDS COUNT_FIELDS"),
+        (["ls", "--batches"], "BATCH_FIELDS"),
+        (["ls", "--files"], "FILE_FIELDS"),
+        (["show", "--store", "total", "--schema"], "SCHEMA_FIELDS"),
+        (["query"], "TABLE_FIELDS"),
+        (["get", "--key", ANN], "FIELDS"),
+        (["diff", "0", "8"], "FIELDS"),
+        (["history", "--key", ANN, "--store", "total"], "FIELDS"),
+        (["verify"], "FIELDS"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value[:2]),
+)
+def test_the_json_is_what_the_document_says(
+    run: Run, sample: str, arguments: list[str], tables: str
+) -> None:
+    """docs/commands.md is made from these tables; scripts rely on names and types."""
+    verb, *options = arguments
+    module = import_module(f"cairn.cli.{verb}")
+    fields: Fields = sum((getattr(module, name) for name in tables.split()), ())
+
+    rows: list[dict[str, Any]] = json.loads(run(verb, sample, *options, "-o", "json").stdout)
+
+    assert rows
+    for row in rows:
+        assert list(row) == [field.name for field in fields]
+        for field in fields:
+            allowed = sum((_TYPES[one] for one in field.type.split(" or ")), ())
+            assert type(row[field.name]) in allowed, field.name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["ls", "/nowhere"], 4, "there is no offset log here"),
+        (["show", "SAMPLE", "--batch", "99"], 4, "committed are: 0 to 8"),
+        (["show", "SAMPLE", "--operator", "7"], 4, "there are: 0, 1"),
+        (["show", "SAMPLE", "--store", "nope"], 4, "it has: "),
+        (["get", "SAMPLE", "--key", ANN, "--store", "nope"], 4, "0/by_product"),
+        (["diff", "SAMPLE", "0", "99"], 4, "batch 99"),
+        (["history", "SAMPLE", "--key", ANN, "--store", "nope"], 4, "it has: "),
+        (["query", "SAMPLE", "select 1", "--batch", "9"], 4, "batch 9"),
+        (["show", "SAMPLE"], 1, "by_product, last_orders, total"),
+        (["show", "SAMPLE", *TOTAL, "--partition", "2"], 1, "there is no partition 2"),
+        (["show", "SAMPLE", *TOTAL, "--column", "x"], 1, "there is no column 'x'"),
+        (["ls", "SAMPLE", "--hadoop-conf", "a=b"], 1, "no effect on this storage"),
+        (["show", "SAMPLE", "--batch", "-1"], 2, "neither a number of a batch nor 'latest'"),
+        (["show", "SAMPLE", *TOTAL, "--to", "x.csv"], 2, "does not end with .parquet"),
+        (["show", "SAMPLE", *TOTAL, "--to", "/nowhere/x.parquet"], 2, "'/nowhere' does not exist"),
+        (["show", "SAMPLE", *TOTAL, "--to", "x.parquet", "-o", "csv"], 2, "Leave one out"),
+        (["show", "SAMPLE", *TOTAL, "--to", "x.parquet", "--schema"], 2, "rows of a store"),
+        (["get", "SAMPLE", "--key", "ann"], 2, "is not JSON"),
+        (["get", "SAMPLE", "--key", '["ann"]'], 2, "not a JSON object"),
+        (["get", "SAMPLE", "--key", '{"x": 1}'], 2, "0/total: customer"),
+        (["get", "SAMPLE", "--key", '{"field0": "x"}'], 1, "is not of type int64"),
+        (["ls", "SAMPLE", "--files", "--count"], 2, "exclude each other"),
+        (["ls", "SAMPLE", "--hadoop-conf", "a"], 2, "'a' has no value"),
+        (["ls", " "], 2, "checkpointLocation"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_error_has_its_exit_code_and_no_output(
+    run: Run, sample: str, arguments: list[str], code: int, words: str
+) -> None:
+    """Scripts branch on the code: a wrong call, a wrong place, or a fault."""
+    done = run(*(sample if one == "SAMPLE" else one for one in arguments))
+
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert words in done.stderr
+    assert done.exception is None or isinstance(done.exception, SystemExit)
