@@ -24,8 +24,12 @@ from harness.events import Events
 from harness.operators import Operator
 from harness.spark import CAIRN, HDFS, ROCKSDB, STATE_STORE
 from harness.state_rows import (
+    DEFAULT,
     PARTITION,
+    TIMERS,
     Rows,
+    changes_of_reader,
+    changes_of_source,
     rows_of_families,
     rows_of_reader,
     rows_of_source,
@@ -95,12 +99,39 @@ class Case:
         """See `compared`."""
         return compared(self.run.session(), self.checkpoint, batch)
 
+    def compared_changes(self) -> Iterator[Compared]:
+        """See `compared_changes`; nothing without changelogs, where Spark has no feed."""
+        if not _ZIPS.items() <= self.run.conf.items():
+            yield from compared_changes(self.run.session(), self.checkpoint)
+
 
 def families_of(checkpoint: Checkpoint, batch: int | None = None) -> Iterator[Family]:
     """Yield the families of all operators; of the newest batch if it is `None`."""
     view = checkpoint.view(batch)
     for operator in view.operators:
         yield from view.families(operator)
+
+
+def compared_changes(spark: SparkSession, checkpoint: Checkpoint) -> Iterator[Compared]:
+    """Yield the change feeds that both show: Spark has none of families of joins, and of timers."""
+    last = checkpoint.batches[-1]
+    for family in families_of(checkpoint):
+        options = source_options(family)
+        if (
+            options is None
+            or family.family in TIMERS
+            or (family.family != DEFAULT and not family.operator.variables)
+        ):
+            continue
+        feed = checkpoint.changes(
+            (0, last),
+            operator=family.operator.id,
+            store=family.store.name,
+            family=family.family,
+        )
+        keys = state_of(checkpoint, family).key_columns
+        expected = changes_of_source(spark, checkpoint.location, options, last)
+        yield f"changes of {family.name}", changes_of_reader(feed.to_table(), keys), expected
 
 
 def state_of(checkpoint: Checkpoint, family: Family, batch: int | None = None) -> State:

@@ -102,15 +102,71 @@ def rows_of_source(
 def rows_of_frame(frame: DataFrame) -> Rows:
     """Return the rows of a frame of Spark's source."""
     cells = list(_cells(frame.schema))
-    paths = [*(cell.path for cell in cells), (frame.schema.names.index("partition_id"),)]
-    rows = [tuple(_at(row, path) for path in paths) for row in frame.collect()]
-    for place, cell in enumerate(cells):
-        if cell.name == EXPIRES_AT:
-            rows = [_with_expiry(row, place) for row in rows]
     names = _unique([cell.name for cell in cells])
     types = {name: _type_of(cell) for name, cell in zip(names, cells, strict=True)}
     keys = tuple(name for name, cell in zip(names, cells, strict=True) if cell.is_key)
+    rows = [
+        (*(_value(row, cell) for cell in cells), row["partition_id"]) for row in frame.collect()
+    ]
     return Rows({**types, PARTITION: "int32"}, keys, rows)
+
+
+def changes_of_source(
+    spark: SparkSession, location: str, options: Mapping[str, str], last: int
+) -> Rows:
+    """Read the change feed of all batches up to one; see `left_by_batches`."""
+    feed = {"readChangeFeed": "true", "changeStartBatchId": "0", "changeEndBatchId": str(last)}
+    frame = spark.read.format("statestore").options(**options, **feed).load(location)
+    cells = list(_cells(frame.schema))
+    writes = []
+    for row in frame.collect():
+        key, value = (
+            tuple(_value(row, cell) for cell in cells if cell.is_key == is_key)
+            for is_key in (True, False)
+        )
+        writes.append((row["batch_id"], row["change_type"], (*key, row["partition_id"]), value))
+    return left_by_batches(writes)
+
+
+def changes_of_reader(table: pa.Table, keys: Iterable[str]) -> Rows:
+    """Return the change feed of the reader; see `left_by_batches`."""
+    rows = rows_of_reader(table)
+    names = (*keys, PARTITION)
+    others = [name for name in rows.types if name not in (*names, "batch", "change")]
+    writes: list[Write] = []
+    before = None
+    for at, of_key, value in zip(
+        rows.only(("batch", "change")), rows.only(names), rows.only(others), strict=True
+    ):
+        # The rows of a key are those of one list.
+        change = "append" if (*at, of_key) == before else at[1]
+        before = (*at, of_key)
+        writes.append((at[0], change, of_key, value))
+    return left_by_batches(writes)
+
+
+Write = tuple[int, str, tuple[Any, ...], tuple[Any, ...]]
+"""Batch, kind of change, key, and value."""
+
+
+def left_by_batches(writes: Iterable[Write]) -> Rows:
+    """Return what each batch leaves at each key that it has written.
+
+    A feed of Spark's has every write. One of Cairn's has one per key, and none if a batch has both
+    added and removed the key. A value is a list of one.
+    """
+    left: dict[str, list[Any]] = {}
+    by_batch: dict[int, list[Write]] = {}
+    for write in writes:
+        by_batch.setdefault(write[0], []).append(write)
+    rows: list[tuple[Any, ...]] = []
+    for batch, of_batch in sorted(by_batch.items()):
+        before = {repr(key): left.get(repr(key), []) for _, _, key, _ in of_batch}
+        for _, change, key, value in of_batch:
+            old = left.get(repr(key), []) if change == "append" else []
+            left[repr(key)] = old if change == "delete" else [*old, value]
+        rows += [(batch, key, left[key]) for key in before if before[key] + left[key]]
+    return Rows({"batch": "", "key": "", "left": ""}, ("batch", "key"), rows)
 
 
 def rows_of_families(
@@ -166,7 +222,7 @@ def _cells(schema: StructType) -> Iterator[_Cell]:
     for place, column in enumerate(schema.fields):
         is_key = column.name in _KEYS
         match column.name:
-            case "partition_id":
+            case "partition_id" | "batch_id" | "change_type":
                 continue
             case "expiration_timestamp_ms":
                 yield _Cell(EXPIRES_AT, (place,), column.dataType, is_key)
@@ -201,19 +257,13 @@ def _unique(names: list[str]) -> list[str]:
     return result
 
 
-def _at(row: Row, path: tuple[int, ...]) -> Any:  # noqa: ANN401 - a cell
+def _value(row: Row, cell: _Cell) -> Any:  # noqa: ANN401 - a cell
     value: Any = row
-    for place in path:
-        if value is None:
-            return None
-        value = value[place]
-    return _plain(value)
-
-
-def _with_expiry(row: tuple[Any, ...], place: int) -> tuple[Any, ...]:
-    """Return a row whose time of expiry is nothing if the row has none."""
-    time = row[place]
-    return (*row[:place], None if time is None or time < 0 else time, *row[place + 1 :])
+    for place in cell.path:
+        value = None if value is None else value[place]
+    # A row without a time of expiry has one before 1970.
+    has_none = cell.name == EXPIRES_AT and value is not None and value < 0
+    return None if has_none else _plain(value)
 
 
 def _type_of(cell: _Cell) -> str:

@@ -108,8 +108,10 @@ def case(
 def test_the_rows_are_those_of_sparks_source(case: Case) -> None:
     """People act on these rows: a wrong cell, or a row too few, misleads them."""
     different, rows = [], 0
-    for batch in (EARLIER_BATCH, case.checkpoint.batches[-1]):
-        for name, found, expected in case.compared(batch):
+    newest = case.checkpoint.batches[-1]
+    pairs = (case.compared(EARLIER_BATCH), case.compared(newest), case.compared_changes())
+    for batch, compared in zip((EARLIER_BATCH, newest, "all"), pairs, strict=True):
+        for name, found, expected in compared:
             rows += len(expected.rows)
             if difference := found.difference(expected):
                 different.append(f"batch {batch}, {name}: {difference}")

@@ -206,10 +206,18 @@ class CairnRows:
             return
         (changelog,) = self._fetch([ref])
         rows = _rows_within(changelog.table, column.id, b"", None)
-        values = rows.column("value").fill_null(b"")
-        checked = _checked(column, rows.column("key"), values) if rows.num_rows else None
-        if checked is not None:
-            yield Changes(column.id, rows.column("op").to_numpy(), checked.keys, checked.values)
+        has_value = pc.is_valid(rows.column("value"))
+        # Deletes have neither a value nor a checksum.
+        for some in (rows.filter(pc.invert(has_value)), rows.filter(has_value)):
+            if not some.num_rows:
+                continue
+            keys, values = some.column("key"), some.column("value")
+            stored = (
+                StoredRows(keys.cast(_LARGE), values.fill_null(b"").cast(_LARGE))
+                if values.null_count
+                else _checked(column, keys, values)
+            )
+            yield Changes(column.id, some.column("op").to_numpy(), stored.keys, stored.values)
 
     def close(self) -> None:
         """Free the memory, and close the objects. Idempotent."""
