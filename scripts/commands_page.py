@@ -113,6 +113,7 @@ EXAMPLES = {
     "get": f"""cairn get {SAMPLE} --key '{{"customer": "ann"}}'""",
     "history": f"""cairn history {SAMPLE} --store total --key '{{"customer": "ann"}}'""",
     "query": f"""cairn query {SAMPLE} "from op1_left where not matched" --to open.parquet""",
+    "cost": f"cairn cost {SAMPLE} --advice -o json",
     "diff": "cairn diff s3://bucket/checkpoint 100 latest --s3-endpoint https://minio:9000",
     "conf": "spark-submit $(cairn conf workers=2) job.py",
     "jar": 'spark-submit --jars "$(cairn jar)" job.py',
@@ -191,6 +192,9 @@ _TITLES = {
     "COUNT_FIELDS": "With `--count` also:",
     "BATCH_FIELDS": "Columns with `--batches`:",
     "FILE_FIELDS": "Columns with `--files`:",
+    "PART_FIELDS": "Columns of the output:",
+    "BASIS_FIELDS": "Columns with `--basis`:",
+    "ADVICE_FIELDS": "Columns with `--advice`:",
     "SCHEMA_FIELDS": "Columns with `--schema`:",
     "TABLE_FIELDS": "Columns of the list of tables:",
 }

@@ -18,6 +18,7 @@ from cairn.errors import CairnError, NoSuchBucketError, NotThereError
 COMMANDS = {
     "completion": "Print the completion script of a shell.",
     "conf": "Print the settings of Cairn for spark-submit.",
+    "cost": "Show what a checkpoint costs on S3.",
     "diff": "Show how the state differs between two batches.",
     "get": "Show one key in every store that has it.",
     "history": "Show the batches that changed a key.",

@@ -17,6 +17,7 @@ from cairn.errors import ConfigError, MissingError, NotThereError
 from cairn.location import open_location
 from cairn.reader.batch import BatchView
 from cairn.reader.changes import ChangeFeed, Diff
+from cairn.reader.cost import cost
 from cairn.reader.spark.logs import list_batches
 from cairn.reader.state import State
 from cairn.reader.store_files import StoreFiles, count_files
@@ -26,8 +27,11 @@ from cairn.reader.verify import verify
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from cairn.reader.cost import Cost
     from cairn.reader.families import Family
     from cairn.reader.findings import Finding
+    from cairn.reader.prices import Prices
+    from cairn.reader.request_rates import FileManager
     from cairn.storage.base import ObjectStore
 
 Item = TypeVar("Item")
@@ -323,6 +327,37 @@ class Checkpoint:
             progress: called with the number of partitions of stores that were read, and of all.
         """
         return verify(self.objects, self.location, self.limits, progress)
+
+    def cost(
+        self,
+        *,
+        prices: Prices | None = None,
+        interval_s: float | None = None,
+        file_manager: FileManager | None = None,
+    ) -> Cost:
+        """Return what the checkpoint costs per month on S3, where it goes, what would lower it.
+
+        Objects, bytes, commits per batch and the time between batches are measured; requests are
+        estimated. All objects are listed, and at most 400 are looked into.
+
+        Args:
+            prices: ``None``: the example that the package has, ``reader.prices.default_prices()``.
+            interval_s: time between two batches; ``None``: by Spark's log.
+            file_manager: whose requests Spark's own files need: ``cairn``, ``rename`` (Spark's
+                default) or ``abortable`` (spark-hadoop-cloud). ``None``: ``cairn`` with Cairn's
+                provider, else ``rename``.
+
+        Raises:
+            NotThereError: there is no committed batch.
+            ConfigError: an argument is malformed, or the log does not say the time.
+        """
+        return cost(
+            self.objects,
+            self.view(),
+            prices=prices,
+            interval_s=interval_s,
+            file_manager=file_manager,
+        )
 
     def diff(
         self,

@@ -353,11 +353,36 @@ def test_verify_finds_what_is_gone(run: Run, damaged: Path) -> None:
     assert all(row["meaning"] and row["cure"] for row in json.loads(done.stdout))
 
 
+# -- cost ----------------------------------------------------------------------------------------
+
+
+def test_cost_has_the_options_of_the_api(run: Run, sample: str, tmp_path: Path) -> None:
+    """Whoever has other prices, or another trigger, gets the bill of that."""
+    table = {"name": "ours", "currency": "EUR", "date": "2026-01", "storage_per_gib_month": 0}
+    file = tmp_path / "prices.json"
+    file.write_text(json.dumps({**table, "per_1000_requests": {"put": 1, "copy": 1}}))
+    options = ("--prices", str(file), "--interval", "3600", "--file-manager", "rename")
+
+    rows = {
+        row["part"]: row for row in json.loads(run("cost", sample, *options, "-o", "json").stdout)
+    }
+    basis = json.loads(run("cost", sample, *options, "--basis", "-o", "json").stdout)
+    advice = json.loads(run("cost", sample, *options, "--advice", "-o", "json").stdout)
+
+    files_per_batch = 2 + 16 / 9
+    assert rows["logs"]["price"] == round(2 * files_per_batch * 730 / 1000, 4)
+    assert rows["total"]["currency"] == "EUR"
+    given = {row["name"] for row in basis if row["source"] == "given"}
+    assert given == {"prices", "interval_s", "file_manager"}
+    assert [row["name"] for row in advice] == ["longer-trigger", "file-manager"]
+
+
 # -- what all have in common ---------------------------------------------------------------------
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
+    "number": (float,),
     "boolean": (bool,),
     "object": (dict,),
     "array of objects": (list,),
@@ -378,6 +403,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
         (["diff", "0", "8"], "FIELDS"),
         (["history", "--key", ANN, "--store", "total"], "FIELDS"),
         (["verify"], "FIELDS"),
+        (["cost"], "PART_FIELDS"),
+        (["cost", "--basis"], "BASIS_FIELDS"),
+        (["cost", "--advice"], "ADVICE_FIELDS"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value[:2]),
 )
@@ -424,6 +452,10 @@ def test_the_json_is_what_the_document_says(
         (["get", "SAMPLE", "--key", '{"x": 1}'], 2, "0/total: customer"),
         (["get", "SAMPLE", "--key", '{"field0": "x"}'], 1, "is not of type int64"),
         (["ls", "SAMPLE", "--files", "--count"], 2, "exclude each other"),
+        (["cost", "SAMPLE", "--basis", "--advice"], 2, "exclude each other"),
+        (["cost", "SAMPLE", "--interval", "0"], 2, "--interval"),
+        (["cost", "SAMPLE", "--prices", "SAMPLE/metadata"], 1, "id is not a field"),
+        (["cost", "/nowhere"], 4, "there is no offset log here"),
         (["ls", "SAMPLE", "--hadoop-conf", "a"], 2, "'a' has no value"),
         (["ls", " "], 2, "checkpointLocation"),
     ],
@@ -433,7 +465,7 @@ def test_an_error_has_its_exit_code_and_no_output(
     run: Run, sample: str, arguments: list[str], code: int, words: str
 ) -> None:
     """Scripts branch on the code: a wrong call, a wrong place, or a fault."""
-    done = run(*(sample if one == "SAMPLE" else one for one in arguments))
+    done = run(*(one.replace("SAMPLE", sample) for one in arguments))
 
     assert (done.exit_code, done.stdout) == (code, "")
     assert words in done.stderr
