@@ -113,6 +113,7 @@ EXAMPLES = {
     "get": f"""cairn get {SAMPLE} --key '{{"customer": "ann"}}'""",
     "history": f"""cairn history {SAMPLE} --store total --key '{{"customer": "ann"}}'""",
     "query": f"""cairn query {SAMPLE} "from op1_left where not matched" --to open.parquet""",
+    "bisect": f"""cairn bisect {SAMPLE} "exists (from op0_total where paid > 300)\"""",
     "cost": f"cairn cost {SAMPLE} --advice -o json",
     "diff": "cairn diff s3://bucket/checkpoint 100 latest --s3-endpoint https://minio:9000",
     "conf": "spark-submit $(cairn conf workers=2) job.py",
@@ -208,7 +209,8 @@ def _table(names: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 def _option(option: click.Parameter) -> str:
     assert isinstance(option, click.Option)  # noqa: S101 - arguments are in the usage
     value = "" if option.is_flag else f" {option.metavar or _kind(option)}"
-    return _filled(f"- `{', '.join(option.opts)}{value}`: {option.help}", "  ")
+    names = ", ".join([*option.opts, *option.secondary_opts])
+    return _filled(f"- `{names}{value}`: {option.help}", "  ")
 
 
 def _kind(option: click.Option) -> str:

@@ -21,5 +21,6 @@ MEANINGS = {
     Exit.ERROR: "An error; standard error has one line with its code.",
     Exit.USAGE: "The command was called wrongly: an unknown option, a malformed value.",
     Exit.FINDINGS: "It is done: `diff` has found differences, or `verify` faults.",
-    Exit.NOT_THERE: "The location, batch, operator, store or key does not exist.",
+    Exit.NOT_THERE: "The location, batch, operator, store or key does not exist; or `bisect` has "
+    "found no batch.",
 }

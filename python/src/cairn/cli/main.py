@@ -16,6 +16,7 @@ from cairn.cli.exit_codes import Exit
 from cairn.errors import CairnError, NoSuchBucketError, NotThereError
 
 COMMANDS = {
+    "bisect": "Find the first batch at which an SQL condition is true.",
     "completion": "Print the completion script of a shell.",
     "conf": "Print the settings of Cairn for spark-submit.",
     "cost": "Show what a checkpoint costs on S3.",

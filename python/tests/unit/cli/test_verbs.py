@@ -353,6 +353,71 @@ def test_verify_finds_what_is_gone(run: Run, damaged: Path) -> None:
     assert all(row["meaning"] and row["cure"] for row in json.loads(done.stdout))
 
 
+# -- bisect --------------------------------------------------------------------------------------
+
+DORA = "exists (from op0_total where customer = 'dora')"
+
+
+@pytest.mark.parametrize(
+    ("options", "looks"),
+    [
+        ((), [(0, "false"), (1, "true"), (2, "true"), (4, "true"), (8, "true")]),
+        (("--every",), [(0, "false"), (1, "true")]),
+        (("--first", "1", "--last", "2"), [(1, "true"), (2, "true")]),
+    ],
+)
+def test_bisect_finds_the_first_batch(
+    run: Run, sample: str, options: tuple[str, ...], looks: list[tuple[int, str]]
+) -> None:
+    """At which batch did it go wrong? The batches that were looked at are the evidence."""
+    done = run("bisect", sample, DORA, *options, "-o", "json")
+
+    rows = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert [(row["batch"], row["condition"]) for row in rows] == looks
+    assert [row["batch"] for row in rows if row["is_first"]] == [1]
+    assert ("oldest one" in done.stderr) == ("--first" in options)
+
+
+@pytest.mark.parametrize(
+    ("condition", "option", "text"),
+    [
+        ("false -- never", "--every", "false"),
+        ("select max(orders) > 1 from op0_total where customer = 'nobody';", "--monotonic", "null"),
+    ],
+)
+def test_bisect_at_no_batch_has_an_exit_code(
+    run: Run, sample: str, condition: str, option: str, text: str
+) -> None:
+    """NULL is not true: the maximum of no rows is no error."""
+    done = run("bisect", sample, condition, option, "-o", "json")
+
+    rows = json.loads(done.stdout)
+    assert done.exit_code == 4
+    assert "true at no batch" in done.stderr
+    assert {row["condition"] for row in rows} == {text}
+    assert len(rows) == (9 if option == "--every" else 1)
+
+
+def test_bisect_passes_over_batches_whose_state_is_gone(
+    run: Run, sample: str, tmp_path: Path
+) -> None:
+    """The logs keep more batches than the stores."""
+    copy = tmp_path / "copy"
+    shutil.copytree(sample, copy)
+    for version in (1, 2, 3):
+        for changelog in copy.glob(f"state/0/*/changelog/{version}_*"):
+            changelog.unlink()
+
+    done = run("bisect", str(copy), DORA, "--every", "-o", "csv")
+
+    assert done.stdout == (
+        "batch,condition,is_first\n0,gone,false\n1,gone,false\n2,gone,false\n3,gone,false\n"
+        "4,true,true\n"
+    )
+    assert "Batch 4 is the oldest one" in done.stderr
+
+
 # -- cost ----------------------------------------------------------------------------------------
 
 
@@ -403,6 +468,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
         (["diff", "0", "8"], "FIELDS"),
         (["history", "--key", ANN, "--store", "total"], "FIELDS"),
         (["verify"], "FIELDS"),
+        (["bisect", "exists (from op0_total)"], "FIELDS"),
         (["cost"], "PART_FIELDS"),
         (["cost", "--basis"], "BASIS_FIELDS"),
         (["cost", "--advice"], "ADVICE_FIELDS"),
@@ -452,6 +518,12 @@ def test_the_json_is_what_the_document_says(
         (["get", "SAMPLE", "--key", '{"x": 1}'], 2, "0/total: customer"),
         (["get", "SAMPLE", "--key", '{"field0": "x"}'], 1, "is not of type int64"),
         (["ls", "SAMPLE", "--files", "--count"], 2, "exclude each other"),
+        (["bisect", "SAMPLE", "select 1"], 2, "a value of type int32, not true or false"),
+        (["bisect", "SAMPLE", "true; false"], 1, "syntax error"),
+        (["bisect", "SAMPLE", "select orders > 1 from op0_total"], 1, "More than one row"),
+        (["bisect", "SAMPLE", "nope > 1"], 1, "nope"),
+        (["bisect", "SAMPLE", "exists (from op7)"], 1, "The tables are op0_by_product"),
+        (["bisect", "/nowhere", "true"], 4, "there is no offset log here"),
         (["cost", "SAMPLE", "--basis", "--advice"], 2, "exclude each other"),
         (["cost", "SAMPLE", "--interval", "0"], 2, "--interval"),
         (["cost", "SAMPLE", "--prices", "SAMPLE/metadata"], 1, "id is not a field"),
