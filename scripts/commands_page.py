@@ -33,8 +33,8 @@ INTRODUCTION = """\
 <!-- Written by scripts/commands_page.py from the commands. Do not edit. -->
 
 The commands with a LOCATION read the checkpoint of a query: one of Cairn's, or of Spark's
-HDFS-backed or RocksDB provider. They need no Spark, and change nothing; `undo-repartition --apply`
-is the exception. The same from Python: [reader.md](reader.md).
+HDFS-backed or RocksDB provider. They need no Spark, and change nothing; exceptions are
+`undo-repartition --apply` and `doctor --write`. The same from Python: [reader.md](reader.md).
 
 The examples read `examples/sample-checkpoint`, which is in the repository: the state of a small
 shop, whose query joins orders with payments (operator 1) and keeps totals per customer by
@@ -64,7 +64,7 @@ OF_FORMS = ("form", "what it is", "nothing found")
 FORMS = (
     (
         "`table`",
-        "aligned columns; a cell has at most 60 characters, control characters as `\\xNN`",
+        "aligned columns; cells of at most 60 characters, control characters as `\\xNN`",
         "the line of names",
     ),
     ("`json`", "one array of objects, an object per line", "`[]`"),
@@ -115,6 +115,7 @@ EXAMPLES = {
     "query": f"""cairn query {SAMPLE} "from op1_left where not matched" --to open.parquet""",
     "bisect": f"""cairn bisect {SAMPLE} "exists (from op0_total where paid > 300)\"""",
     "cost": f"cairn cost {SAMPLE} --advice -o json",
+    "doctor": "cairn doctor s3://bucket/checkpoint --write $(cairn conf workers=2)",
     "diff": "cairn diff s3://bucket/checkpoint 100 latest --s3-endpoint https://minio:9000",
     "conf": "spark-submit $(cairn conf workers=2) job.py",
     "jar": 'spark-submit --jars "$(cairn jar)" job.py',

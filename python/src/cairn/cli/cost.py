@@ -38,13 +38,13 @@ BASIS_FIELDS = (
     Field("name", "string", "of the figure"),
     Field("value", "string", "its value"),
     Field("source", "string", "measured, estimated, assumed, or given by an option"),
-    Field("meaning", "string", "what it is, and where it comes from"),
+    Field("meaning", "string", "what it is, and where it comes from", is_whole=True),
 )
 ADVICE_FIELDS = (
     Field("name", "string", "of the advice"),
     Field("saving", "number", "per month, at most; estimated; savings do not add up"),
     Field("currency", "string", "of the saving"),
-    Field("what", "string", "what to do, and what it needs"),
+    Field("what", "string", "what to do, and what it needs", is_whole=True),
 )
 _DIGITS = 4
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -21,6 +22,7 @@ from cairn.cli.output import Fields
 
 Run: TypeAlias = Callable[..., Result]
 
+_PREFIX = "spark.sql.streaming.stateStore.cairn."
 TOTAL = ("--operator", "0", "--store", "total")
 ANN = '{"customer": "ann"}'
 
@@ -353,6 +355,40 @@ def test_verify_finds_what_is_gone(run: Run, damaged: Path) -> None:
     assert all(row["meaning"] and row["cure"] for row in json.loads(done.stdout))
 
 
+# -- doctor --------------------------------------------------------------------------------------
+
+
+def test_doctor_has_an_exit_code_for_problems(run: Run, sample: str) -> None:
+    """A start script asks before it submits the job; `cairn conf` prints what doctor takes."""
+    settings = run("conf", "workers=2").stdout.split()
+
+    healthy = run("doctor", sample, *settings, "-o", "json")
+    ill = run("doctor", *settings, "--conf", f"{_PREFIX}wokers=2")
+
+    assert healthy.exit_code == 0
+    assert {row["status"] for row in json.loads(healthy.stdout)} == {"ok"}
+    assert ill.exit_code == 3
+    (row,) = (line for line in ill.stdout.splitlines() if " problem " in line)
+    assert f"the nearest one is {_PREFIX}workers" in row
+    assert row.endswith("correct the name")
+
+
+def test_doctor_works_where_a_package_is_missing() -> None:
+    """That is when it is needed."""
+    program = (
+        "import sys\nsys.modules['pyarrow'] = sys.modules['numpy'] = None\n"
+        "from cairn.cli.main import main\nmain(['doctor', 's3://b/x', '-o', 'json'])"
+    )
+
+    done = subprocess.run(  # noqa: S603 - the program above
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    rows = {row["check"]: row["status"] for row in json.loads(done.stdout)}
+    assert done.returncode == 3
+    assert rows["package pyarrow"] == rows["package numpy"] == rows["location"] == "problem"
+
+
 # -- bisect --------------------------------------------------------------------------------------
 
 DORA = "exists (from op0_total where customer = 'dora')"
@@ -469,6 +505,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
         (["history", "--key", ANN, "--store", "total"], "FIELDS"),
         (["verify"], "FIELDS"),
         (["bisect", "exists (from op0_total)"], "FIELDS"),
+        (["doctor"], "FIELDS"),
         (["cost"], "PART_FIELDS"),
         (["cost", "--basis"], "BASIS_FIELDS"),
         (["cost", "--advice"], "ADVICE_FIELDS"),
@@ -518,6 +555,9 @@ def test_the_json_is_what_the_document_says(
         (["get", "SAMPLE", "--key", '{"x": 1}'], 2, "0/total: customer"),
         (["get", "SAMPLE", "--key", '{"field0": "x"}'], 1, "is not of type int64"),
         (["ls", "SAMPLE", "--files", "--count"], 2, "exclude each other"),
+        (["doctor", "--write"], 2, "--write needs a LOCATION"),
+        (["doctor", "SAMPLE", "--conf", "x"], 2, "'x' has no value"),
+        (["doctor", " "], 2, "checkpointLocation"),
         (["bisect", "SAMPLE", "select 1"], 2, "a value of type int32, not true or false"),
         (["bisect", "SAMPLE", "true; false"], 1, "syntax error"),
         (["bisect", "SAMPLE", "select orders > 1 from op0_total"], 1, "More than one row"),
