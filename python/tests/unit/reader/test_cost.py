@@ -277,6 +277,41 @@ def test_a_damaged_changelog_counts_as_neither(objects: MemoryStore, provider: s
     assert empty_share(objects, provider, list(objects.list(""))) == (0.0, 0.0)  # type: ignore[arg-type]
 
 
+def test_format_1_of_cairn_pays_for_idle_stores(tmp_path: Path) -> None:
+    """In format 2 such a store sends nothing: that is the advice, with what it saves."""
+    copy = tmp_path / "ck"
+    shutil.copytree(SAMPLE, copy)
+    for entry in (copy / "commits").iterdir():
+        entry.write_text('v1\n{"nextBatchWatermarkMs":0}')
+    for folder in copy.glob("state/*/*/changelog"):
+        for version in range(1, 10):
+            (folder / f"{version}.arrow").write_bytes(cairn_changelog(0))
+
+    cost = cost_of(copy)
+
+    idle = part(cost, "idle commits")
+    assert (fact(cost, "format"), idle.objects) == (("1", "measured"), 36)
+    assert idle.requests.put == pytest.approx(4)
+    saving = {one.name: one.saving for one in cost.advice}["checkpoint-format-2"]
+    assert saving == pytest.approx(idle.price)
+    assert part(cost, "retention").requests.get > idle.requests.put
+
+
+def test_a_query_without_state_costs_its_logs(tmp_path: Path) -> None:
+    """Its checkpoint has offsets and commits alone."""
+    conf = {
+        "spark.sql.streaming.stateStore.providerClass": "io.cairn.spark.CairnStateStoreProvider"
+    }
+    for name, text_ in (("offsets", json.dumps({"conf": conf}) + "\n{}"), ("commits", "{}")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0").write_text(f"v1\n{text_}")
+
+    cost = cost_of(tmp_path)
+
+    assert [one.part for one in cost.parts if one.requests.count] == ["logs", "total"]
+    assert part(cost, "logs").requests.put == 2
+
+
 # -- prices --------------------------------------------------------------------------------------
 
 TABLE = {
