@@ -33,8 +33,8 @@ INTRODUCTION = """\
 <!-- Written by scripts/commands_page.py from the commands. Do not edit. -->
 
 The commands with a LOCATION read the checkpoint of a query: one of Cairn's, or of Spark's
-HDFS-backed or RocksDB provider. They need no Spark, and change nothing; `undo-repartition --apply`
-is the exception. The same from Python: [reader.md](reader.md).
+HDFS-backed or RocksDB provider. They need no Spark, and change nothing; exceptions are
+`undo-repartition --apply` and `doctor --write`. The same from Python: [reader.md](reader.md).
 
 The examples read `examples/sample-checkpoint`, which is in the repository: the state of a small
 shop, whose query joins orders with payments (operator 1) and keeps totals per customer by
@@ -64,7 +64,7 @@ OF_FORMS = ("form", "what it is", "nothing found")
 FORMS = (
     (
         "`table`",
-        "aligned columns; a cell has at most 60 characters, control characters as `\\xNN`",
+        "aligned columns; cells of at most 60 characters, control characters as `\\xNN`",
         "the line of names",
     ),
     ("`json`", "one array of objects, an object per line", "`[]`"),
@@ -113,6 +113,9 @@ EXAMPLES = {
     "get": f"""cairn get {SAMPLE} --key '{{"customer": "ann"}}'""",
     "history": f"""cairn history {SAMPLE} --store total --key '{{"customer": "ann"}}'""",
     "query": f"""cairn query {SAMPLE} "from op1_left where not matched" --to open.parquet""",
+    "bisect": f"""cairn bisect {SAMPLE} "exists (from op0_total where paid > 300)\"""",
+    "cost": f"cairn cost {SAMPLE} --advice -o json",
+    "doctor": "cairn doctor s3://bucket/checkpoint --write $(cairn conf workers=2)",
     "diff": "cairn diff s3://bucket/checkpoint 100 latest --s3-endpoint https://minio:9000",
     "conf": "spark-submit $(cairn conf workers=2) job.py",
     "jar": 'spark-submit --jars "$(cairn jar)" job.py',
@@ -191,6 +194,9 @@ _TITLES = {
     "COUNT_FIELDS": "With `--count` also:",
     "BATCH_FIELDS": "Columns with `--batches`:",
     "FILE_FIELDS": "Columns with `--files`:",
+    "PART_FIELDS": "Columns of the output:",
+    "BASIS_FIELDS": "Columns with `--basis`:",
+    "ADVICE_FIELDS": "Columns with `--advice`:",
     "SCHEMA_FIELDS": "Columns with `--schema`:",
     "TABLE_FIELDS": "Columns of the list of tables:",
 }
@@ -204,7 +210,8 @@ def _table(names: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 def _option(option: click.Parameter) -> str:
     assert isinstance(option, click.Option)  # noqa: S101 - arguments are in the usage
     value = "" if option.is_flag else f" {option.metavar or _kind(option)}"
-    return _filled(f"- `{', '.join(option.opts)}{value}`: {option.help}", "  ")
+    names = ", ".join([*option.opts, *option.secondary_opts])
+    return _filled(f"- `{names}{value}`: {option.help}", "  ")
 
 
 def _kind(option: click.Option) -> str:

@@ -124,7 +124,7 @@ def test_both_have_what_a_user_needs(built: tuple[Path, Path]) -> None:
     with tarfile.open(sdist) as archive:
         in_sdist = {one.name.partition("/")[2] for one in archive.getmembers() if one.isfile()}
 
-    package = {"cairn/py.typed", "cairn/VERSION", "cairn/settings.json", JAR}
+    package = {"cairn/py.typed", "cairn/VERSION", "cairn/prices.json", "cairn/settings.json", JAR}
     assert package | {f"cairn_state-{VERSION}.dist-info/licenses/LICENSE"} <= in_wheel
     assert {*(f"src/{name}" for name in package), "LICENSE", "README.md"} <= in_sdist
     assert {name.partition("/")[0] for name in in_wheel} == {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _INT_MAX = 2**63 - 1
+_SIZE = re.compile(r"(?P<count>\d+)(?:(?P<unit>b)|(?P<binary>[kmgtp])(?:i?b)?)?", re.IGNORECASE)
+_SIZE_UNITS = {unit: 1024**power for power, unit in enumerate("bkmgtp")}
 # The shim sends the settings of side "engine", and derives the others from Spark's own settings.
 _FIELDS = {
     "minBatchesToRetain": "min_versions_to_retain",
@@ -31,13 +34,41 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of ``settings.json``; ``least`` and ``most`` bound a number."""
+    """One row of ``settings.json``; ``least`` and ``most`` bound a number.
+
+    ``type`` is ``string``, ``int``, ``bytes``, ``boolean`` or ``enum``, which has ``values``.
+    """
 
     name: str
     side: str
+    type: str
     default: str | int | bool | None
     least: int
     most: int
+    values: tuple[str, ...] = ()
+
+    def fault(self, text: str) -> str | None:
+        """Say what the value must be; ``None``: the text is one. The shim has the same rules."""
+        value = text.strip()
+        number = None
+        if self.type == "int":
+            number = int(value) if re.fullmatch(r"-?\d{1,19}", value, re.ASCII) else None
+        elif self.type == "bytes":
+            number = size_bytes(value)
+        if self.type in {"int", "bytes"}:
+            what = "a whole number" if self.type == "int" else "a size, such as 512m or 2g,"
+            is_one = number is not None and self.least <= number <= self.most
+            return None if is_one else f"{what} {self._range}"
+        if self.type == "boolean":
+            return None if value.lower() in {"true", "false"} else "true or false"
+        if self.type == "enum":
+            return None if value in self.values else f"one of {', '.join(self.values)}"
+        return None if value else "a text that is not empty"
+
+    @property
+    def _range(self) -> str:
+        above = f"of at least {self.least}"
+        return above if self.most == _INT_MAX else f"from {self.least} to {self.most}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +89,29 @@ def read_settings() -> SettingsTable:
         row["name"]: Setting(
             name=row["name"],
             side=row["side"],
+            type=row["type"],
             default=row["default"],
             least=row.get("min", 0),
             most=row.get("max", _INT_MAX),
+            values=tuple(row.get("values", ())),
         )
         for row in table["settings"]
     }
     return SettingsTable(table["prefix"], settings)
+
+
+def size_bytes(text: str, *, bare: int = 1) -> int | None:
+    """Return a size in Spark's notation, such as ``512m``; ``None`` if the text is none.
+
+    Args:
+        text: the size.
+        bare: the unit of a number without one.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        return None
+    letter = match["unit"] or match["binary"]
+    return int(match["count"]) * (_SIZE_UNITS[letter.lower()] if letter else bare)
 
 
 def explain_unknown(name: str, known: Iterable[str]) -> str:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from cairn.config import explain_unknown, read_settings
+from cairn.config import explain_unknown, read_settings, size_bytes
 from cairn.errors import ConfigError
 from cairn.jar import jar_path
 
@@ -38,8 +37,6 @@ _OVERHEAD_MIN_MIB = 384
 _OVERHEAD_SHARE = 0.10
 _OVERHEAD_SHARE_K8S_PYTHON = 0.40
 _Number = TypeVar("_Number", int, float)
-_SIZE = re.compile(r"(?P<count>\d+)(?:(?P<unit>b)|(?P<binary>[kmgtp])(?:i?b)?)?", re.IGNORECASE)
-_SIZE_UNITS = {unit: 1024**power for power, unit in enumerate("bkmgtp")}
 
 
 def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> dict[str, str]:
@@ -226,9 +223,7 @@ def _number(
 
 def _size_mib(name: str, text: str, *, bare: int = _MIB) -> int:
     """Return a size in Spark's notation as MiB; ``bare`` is the unit of a number without one."""
-    match = _SIZE.fullmatch(text.strip())
-    if not match:
+    size = size_bytes(text, bare=bare)
+    if size is None:
         raise ConfigError(f"{name} is not a size: {text!r}", next_step="write it as 512m or 4g")
-    letter = match["unit"] or match["binary"]
-    unit = _SIZE_UNITS[letter.lower()] if letter else bare
-    return math.ceil(int(match["count"]) * unit / _MIB)
+    return math.ceil(size / _MIB)

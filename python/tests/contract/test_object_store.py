@@ -398,6 +398,19 @@ def test_the_probe_passes_once_and_leaves_nothing(store: ObjectStore) -> None:
     assert list(store.list("")) == []
 
 
+def test_the_time_of_the_server_costs_one_request(store: ObjectStore) -> None:
+    """A wrong clock of this machine is found before the first batch; nothing is written for it."""
+    time = store.server_time()
+
+    if "ListObjectsV2" in store.request_counts():
+        assert time is not None
+        assert abs(time - datetime.now(UTC)) < timedelta(minutes=5)
+        assert store.request_counts() == {"ListObjectsV2": 1}
+    else:
+        assert time is None
+        assert store.request_counts() == {}
+
+
 def test_a_closed_store_raises_closed_error(open_again: Callable[[], ObjectStore]) -> None:
     """Use after close is a bug and must not look like a fault of the storage."""
     with open_again() as store:

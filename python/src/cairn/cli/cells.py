@@ -23,6 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from cairn.cli.forms import unique_names
+
 # Arrow's type hints have a class per kind of array.
 pc: Any = pyarrow.compute
 types: Any = pa.types
@@ -38,18 +40,6 @@ def plain(array: Any) -> list[Any]:  # noqa: ANN401 - see above
             result: list[Any] = cells(array)
             return result
     return [None if value is None else str(value) for value in array.to_pylist()]
-
-
-def unique_names(names: list[str]) -> list[str]:
-    """Return the names; of several equal ones, those after the first have a number."""
-    result: list[str] = []
-    for name in names:
-        number, unique = 1, name
-        while unique in result:
-            number += 1
-            unique = f"{name}_{number}"
-        result.append(unique)
-    return result
 
 
 def _same(array: Any) -> list[Any]:  # noqa: ANN401 - see above

@@ -20,6 +20,7 @@ MEANINGS = {
     Exit.OK: "It is done.",
     Exit.ERROR: "An error; standard error has one line with its code.",
     Exit.USAGE: "The command was called wrongly: an unknown option, a malformed value.",
-    Exit.FINDINGS: "It is done: `diff` has found differences, or `verify` faults.",
-    Exit.NOT_THERE: "The location, batch, operator, store or key does not exist.",
+    Exit.FINDINGS: "It is done: `diff` has found differences, `verify` faults, `doctor` problems.",
+    Exit.NOT_THERE: "The location, batch, operator, store or key does not exist; or `bisect` has "
+    "found no batch.",
 }

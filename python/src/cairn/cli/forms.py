@@ -12,7 +12,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Protocol, TypeAlias
 
 import click
@@ -41,7 +41,12 @@ class Writer(Protocol):
 class _Ndjson:
     """One object per line."""
 
-    def __init__(self, stream: BinaryIO, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        stream: BinaryIO,
+        names: Sequence[str],
+        whole: Collection[str] = (),  # noqa: ARG002 - all cells are
+    ) -> None:
         self._stream = stream
         self._names = names
 
@@ -75,7 +80,12 @@ class _Json(_Ndjson):
 class _Csv:
     """A line of names, then one per row; null is empty."""
 
-    def __init__(self, stream: BinaryIO, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        stream: BinaryIO,
+        names: Sequence[str],
+        whole: Collection[str] = (),  # noqa: ARG002 - all cells are
+    ) -> None:
         self._stream = stream
         self.add([names])
 
@@ -93,14 +103,15 @@ class _Csv:
 class _Table:
     """Aligned columns: for people."""
 
-    def __init__(self, stream: BinaryIO, names: Sequence[str]) -> None:
+    def __init__(self, stream: BinaryIO, names: Sequence[str], whole: Collection[str] = ()) -> None:
         self._stream = stream
         self._names = names
+        self._limits = [None if name in whole else _CELL_CHARS for name in names]
         self._first: list[list[str]] = []
         self._widths: list[int] | None = None
 
     def add(self, rows: Rows) -> None:
-        shown = [[_table_cell(cell) for cell in row] for row in rows]
+        shown = [list(map(_table_cell, row, self._limits)) for row in rows]
         if self._widths is None:
             self._first += shown
             if len(self._first) >= _MEASURED_ROWS:
@@ -150,12 +161,25 @@ def _text(cell: object) -> str:
     return "" if cell is None else _json(cell)
 
 
-def _table_cell(cell: object) -> str:
+def _table_cell(cell: object, limit: int | None) -> str:
     # A state has what the world sent: nothing of it may control the terminal.
     if isinstance(cell, list) and all(isinstance(one, str) for one in cell):
         cell = ", ".join(cell)
-    text = _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", _text(cell)[: _CELL_CHARS + 1])
-    return text if len(text) <= _CELL_CHARS else f"{text[: _CELL_CHARS - 1]}…"
+    text = _text(cell) if limit is None else _text(cell)[: limit + 1]
+    text = _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def unique_names(names: list[str]) -> list[str]:
+    """Return the names; of several equal ones, those after the first have a number."""
+    result: list[str] = []
+    for name in names:
+        number, unique = 1, name
+        while unique in result:
+            number += 1
+            unique = f"{name}_{number}"
+        result.append(unique)
+    return result
 
 
 def has_colour() -> bool:
@@ -163,9 +187,10 @@ def has_colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-FORMS: dict[str, Callable[[BinaryIO, Sequence[str]], Writer]] = {
+FORMS: dict[str, Callable[..., Writer]] = {
     "table": _Table,
     "json": _Json,
     "ndjson": _Ndjson,
     "csv": _Csv,
 }
+"""What creates a writer: of a stream, the columns' names, and those that a table shows whole."""

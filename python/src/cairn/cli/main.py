@@ -16,9 +16,12 @@ from cairn.cli.exit_codes import Exit
 from cairn.errors import CairnError, NoSuchBucketError, NotThereError
 
 COMMANDS = {
+    "bisect": "Find the first batch at which an SQL condition is true.",
     "completion": "Print the completion script of a shell.",
     "conf": "Print the settings of Cairn for spark-submit.",
+    "cost": "Show what a checkpoint costs on S3.",
     "diff": "Show how the state differs between two batches.",
+    "doctor": "Show what would stop a job here.",
     "get": "Show one key in every store that has it.",
     "history": "Show the batches that changed a key.",
     "jar": "Print the path of the jar that Spark needs.",

@@ -90,8 +90,8 @@ class Stores:
     family: str | None = None
 
 
-def _location(_: click.Context, __: click.Parameter, value: str) -> str:
-    if not value.strip():
+def _location(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
         raise click.BadParameter("it is empty; name the query's checkpointLocation.")
     return value
 
@@ -102,7 +102,14 @@ def _url(_: click.Context, __: click.Parameter, value: str) -> str:
     return value
 
 
-def _settings(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def name_and_value(
+    _: click.Context, __: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """Return the pairs of an option that is given as name=value.
+
+    Raises:
+        BadParameter: one has no name or no value.
+    """
     settings = {}
     for setting in values:
         name, has_value, value = setting.partition("=")
@@ -114,11 +121,19 @@ def _settings(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
 
 def with_place(command: Command) -> Command:
     """Add LOCATION and the options of its storage; the command gets ``place``."""
+    return _with_place(command, is_required=True)
 
+
+def with_place_or_none(command: Command) -> Command:
+    """Add a LOCATION that may be left out: then ``place`` is ``None``."""
+    return _with_place(command, is_required=False)
+
+
+def _with_place(command: Command, *, is_required: bool) -> Command:
     @functools.wraps(command)
     def run(
         *,
-        location: str,
+        location: str | None,
         s3_endpoint: str,
         s3_region: str,
         hadoop_conf: dict[str, str],
@@ -131,11 +146,17 @@ def with_place(command: Command) -> Command:
             "hadoop_conf": hadoop_conf,
             "jars": jars,
         }
-        return command(place=Place(location, options), **others)
+        place = None if location is None else Place(location, options)
+        return command(place=place, **others)
 
     parameters = [
         # Only shells use the type, to complete the names of folders.
-        click.argument("location", type=click.Path(file_okay=False), callback=_location),
+        click.argument(
+            "location",
+            type=click.Path(file_okay=False),
+            callback=_location,
+            required=is_required,
+        ),
         click.option(
             "--s3-endpoint",
             default="",
@@ -150,7 +171,7 @@ def with_place(command: Command) -> Command:
             "--hadoop-conf",
             multiple=True,
             metavar="NAME=VALUE",
-            callback=_settings,
+            callback=name_and_value,
             help="Setting of Hadoop's, not for S3 and local files; may be repeated.",
         ),
         click.option(

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import click
 
-from cairn.cli.forms import FORMS, Rows
+from cairn.cli.forms import FORMS, Rows, unique_names
 from cairn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,11 +33,13 @@ class Field:
         name: of the column, and of the field in JSON.
         type: its type in JSON.
         meaning: one clause.
+        is_whole: whether a table shows long texts whole: explanations.
     """
 
     name: str
     type: str
     meaning: str
+    is_whole: bool = False
 
 
 Fields: TypeAlias = tuple[Field, ...]
@@ -69,25 +71,22 @@ class Output:
                 self._write(schema.names, map(_rows_of, counted))
         return progress.rows
 
-    def write_rows(self, names: Sequence[str], rows: Rows) -> None:
-        """Write rows that no Arrow schema describes.
+    def write_fields(self, fields: Fields, rows: Rows) -> None:
+        """Write rows of a command whose columns are always the same.
 
         Raises:
             UsageError: they were to go to a file.
         """
         if self._to is not None:
             raise click.UsageError("--to is for rows of a store alone.")
-        self._write(names, ([row] for row in rows))
+        whole = {field.name for field in fields if field.is_whole}
+        self._write([field.name for field in fields], ([row] for row in rows), whole)
 
-    def write_fields(self, fields: Fields, rows: Rows) -> None:
-        """Write rows of a command whose columns are always the same."""
-        self.write_rows([field.name for field in fields], rows)
-
-    def _write(self, names: Sequence[str], blocks: Iterable[Rows]) -> None:
-        from cairn.cli.cells import unique_names  # noqa: PLC0415 - it imports pyarrow
-
+    def _write(
+        self, names: Sequence[str], blocks: Iterable[Rows], whole: Collection[str] = ()
+    ) -> None:
         create = FORMS[self._form]
-        writer = create(sys.stdout.buffer, unique_names(list(names)))
+        writer = create(sys.stdout.buffer, unique_names(list(names)), whole)
         for block in blocks:
             writer.add(block)
         writer.end()

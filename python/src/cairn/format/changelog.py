@@ -70,7 +70,7 @@ _MAGIC = b"CAIRN-CHANGELOG"
 _TRAILER_MAGIC = b"CAIRNEND"
 _TRAILER_BODY = struct.Struct("<8sIQQ")
 _CRC = struct.Struct("<I")
-_TRAILER_BYTES = _TRAILER_BODY.size + _CRC.size
+TRAILER_BYTES = _TRAILER_BODY.size + _CRC.size
 _MESSAGE_START = struct.Struct("<4si")
 """Of an Arrow IPC message: continuation, length of the metadata that follows."""
 _CONTINUATION = b"\xff\xff\xff\xff"
@@ -195,6 +195,21 @@ def peek_header(
     return header if is_ours and is_known and is_expected else None
 
 
+def peek_row_count(end: bytes) -> int | None:
+    """Return the number of rows that the trailer says, not verified by its checksum.
+
+    Args:
+        end: the last ``TRAILER_BYTES`` bytes of the object, or more.
+
+    Returns:
+        ``None`` if this is not the end of a changelog of this format.
+    """
+    if len(end) < TRAILER_BYTES:
+        return None
+    magic, version, rows, _ = _TRAILER_BODY.unpack_from(end, len(end) - TRAILER_BYTES)
+    return int(rows) if (magic, version) == (_TRAILER_MAGIC, _FORMAT_VERSION) else None
+
+
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``batches`` in pieces of 1 to ``MAX_BATCH_ROWS`` rows."""
     for batch in batches:
@@ -271,9 +286,9 @@ def _check_messages(stream: pa.Buffer, rows: int) -> None:
 
 def _check_trailer(view: memoryview) -> tuple[int, int]:
     """Verify the checksum of all bytes; return the trailer's rows and arrow_bytes."""
-    if len(view) < _TRAILER_BYTES:
+    if len(view) < TRAILER_BYTES:
         raise _without_trailer(view)
-    split = len(view) - _TRAILER_BYTES
+    split = len(view) - TRAILER_BYTES
     magic, format_version, rows, arrow_bytes = _TRAILER_BODY.unpack_from(view, split)
     if magic != _TRAILER_MAGIC:
         raise _without_trailer(view)

@@ -16,7 +16,9 @@ from cairn.clock import SYSTEM_CLOCK
 from cairn.errors import ConfigError, MissingError, NotThereError
 from cairn.location import open_location
 from cairn.reader.batch import BatchView
+from cairn.reader.bisect import bisect
 from cairn.reader.changes import ChangeFeed, Diff
+from cairn.reader.cost import cost
 from cairn.reader.spark.logs import list_batches
 from cairn.reader.state import State
 from cairn.reader.store_files import StoreFiles, count_files
@@ -26,8 +28,12 @@ from cairn.reader.verify import verify
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from cairn.reader.bisect import Bisection
+    from cairn.reader.cost import Cost
     from cairn.reader.families import Family
     from cairn.reader.findings import Finding
+    from cairn.reader.prices import Prices
+    from cairn.reader.request_rates import FileManager
     from cairn.storage.base import ObjectStore
 
 Item = TypeVar("Item")
@@ -324,6 +330,37 @@ class Checkpoint:
         """
         return verify(self.objects, self.location, self.limits, progress)
 
+    def cost(
+        self,
+        *,
+        prices: Prices | None = None,
+        interval_s: float | None = None,
+        file_manager: FileManager | None = None,
+    ) -> Cost:
+        """Return what the checkpoint costs per month on S3, where it goes, what would lower it.
+
+        Objects, bytes, commits per batch and the time between batches are measured; requests are
+        estimated. All objects are listed, and at most 400 are looked into.
+
+        Args:
+            prices: ``None``: the example that the package has, ``reader.prices.default_prices()``.
+            interval_s: time between two batches; ``None``: by Spark's log.
+            file_manager: whose requests Spark's own files need: ``cairn``, ``rename`` (Spark's
+                default) or ``abortable`` (spark-hadoop-cloud). ``None``: ``cairn`` with Cairn's
+                provider, else ``rename``.
+
+        Raises:
+            NotThereError: there is no committed batch.
+            ConfigError: an argument is malformed, or the log does not say the time.
+        """
+        return cost(
+            self.objects,
+            self.view(),
+            prices=prices,
+            interval_s=interval_s,
+            file_manager=file_manager,
+        )
+
     def diff(
         self,
         before: int,
@@ -424,6 +461,29 @@ class Checkpoint:
             if rows.num_rows if before is None else not rows.equals(before):
                 yield KeyChange(batch, before, rows)
             before = rows
+
+    def bisect(
+        self,
+        condition: Callable[[int], bool | None],
+        *,
+        is_monotonic: bool = True,
+        batches: tuple[int, int] | None = None,
+    ) -> Bisection:
+        """Return the first batch at which a condition is true.
+
+        Batches whose state is gone, which ``condition`` says by the error of the read, are passed
+        over if they are older than those that it can read.
+
+        Args:
+            condition: of a batch; ``None`` counts as false. It reads the state as it likes:
+                ``lambda batch: ck.state(batch=batch).count_keys() > 1000``.
+            is_monotonic: the condition stays true once it is: a binary search, which looks at the
+                newest batch first. If not, batches are looked at from the oldest on.
+            batches: the first and the last that count; ``None``: all.
+        """
+        first, last = batches or (0, sys.maxsize)
+        numbers = [batch for batch in self.batches if first <= batch <= last]
+        return bisect(numbers, condition, is_monotonic=is_monotonic)
 
     def follow(self, *, after: int | None = None, poll_s: float = 1.0) -> Iterator[BatchInfo]:
         """Yield each batch as the running query commits it; never ends by itself.

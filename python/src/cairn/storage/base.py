@@ -345,6 +345,14 @@ class ObjectStore(ABC):
         """
         self._check_open()
 
+    def server_time(self) -> datetime | None:
+        """Return the time by the storage's clock, in UTC; one request.
+
+        ``None``: this storage does not say it without a write, or it has this machine's clock.
+        """
+        self._check_open()
+        return None
+
     def renew(self, settings: Mapping[str, str]) -> None:  # noqa: B027 - few need it
         """Use other settings for the same objects from now on: credentials that were renewed.
 

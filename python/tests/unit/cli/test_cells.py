@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cairn.cli.cells import plain, unique_names
+from cairn.cli.cells import plain
+from cairn.cli.forms import unique_names
 
 _MAP = pa.map_(pa.large_string(), pa.struct([("x", pa.large_list(pa.int8()))]))
 _NOT_UTF8 = pa.Array.from_buffers(

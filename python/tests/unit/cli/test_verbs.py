@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -21,6 +22,7 @@ from cairn.cli.output import Fields
 
 Run: TypeAlias = Callable[..., Result]
 
+_PREFIX = "spark.sql.streaming.stateStore.cairn."
 TOTAL = ("--operator", "0", "--store", "total")
 ANN = '{"customer": "ann"}'
 
@@ -353,11 +355,135 @@ def test_verify_finds_what_is_gone(run: Run, damaged: Path) -> None:
     assert all(row["meaning"] and row["cure"] for row in json.loads(done.stdout))
 
 
+# -- doctor --------------------------------------------------------------------------------------
+
+
+def test_doctor_has_an_exit_code_for_problems(run: Run, sample: str) -> None:
+    """A start script asks before it submits the job; `cairn conf` prints what doctor takes."""
+    settings = run("conf", "workers=2").stdout.split()
+
+    healthy = run("doctor", sample, *settings, "-o", "json")
+    ill = run("doctor", *settings, "--conf", f"{_PREFIX}wokers=2")
+
+    assert healthy.exit_code == 0
+    assert {row["status"] for row in json.loads(healthy.stdout)} == {"ok"}
+    assert ill.exit_code == 3
+    (row,) = (line for line in ill.stdout.splitlines() if " problem " in line)
+    assert f"the nearest one is {_PREFIX}workers" in row
+    assert row.endswith("correct the name")
+
+
+def test_doctor_works_where_a_package_is_missing() -> None:
+    """That is when it is needed."""
+    program = (
+        "import sys\nsys.modules['pyarrow'] = sys.modules['numpy'] = None\n"
+        "from cairn.cli.main import main\nmain(['doctor', 's3://b/x', '-o', 'json'])"
+    )
+
+    done = subprocess.run(  # noqa: S603 - the program above
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    rows = {row["check"]: row["status"] for row in json.loads(done.stdout)}
+    assert done.returncode == 3
+    assert rows["package pyarrow"] == rows["package numpy"] == rows["location"] == "problem"
+
+
+# -- bisect --------------------------------------------------------------------------------------
+
+DORA = "exists (from op0_total where customer = 'dora')"
+
+
+@pytest.mark.parametrize(
+    ("options", "looks"),
+    [
+        ((), [(0, "false"), (1, "true"), (2, "true"), (4, "true"), (8, "true")]),
+        (("--every",), [(0, "false"), (1, "true")]),
+        (("--first", "1", "--last", "2"), [(1, "true"), (2, "true")]),
+    ],
+)
+def test_bisect_finds_the_first_batch(
+    run: Run, sample: str, options: tuple[str, ...], looks: list[tuple[int, str]]
+) -> None:
+    """At which batch did it go wrong? The batches that were looked at are the evidence."""
+    done = run("bisect", sample, DORA, *options, "-o", "json")
+
+    rows = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert [(row["batch"], row["condition"]) for row in rows] == looks
+    assert [row["batch"] for row in rows if row["is_first"]] == [1]
+    assert ("oldest one" in done.stderr) == ("--first" in options)
+
+
+@pytest.mark.parametrize(
+    ("condition", "option", "text"),
+    [
+        ("false -- never", "--every", "false"),
+        ("select max(orders) > 1 from op0_total where customer = 'nobody';", "--monotonic", "null"),
+    ],
+)
+def test_bisect_at_no_batch_has_an_exit_code(
+    run: Run, sample: str, condition: str, option: str, text: str
+) -> None:
+    """NULL is not true: the maximum of no rows is no error."""
+    done = run("bisect", sample, condition, option, "-o", "json")
+
+    rows = json.loads(done.stdout)
+    assert done.exit_code == 4
+    assert "true at no batch" in done.stderr
+    assert {row["condition"] for row in rows} == {text}
+    assert len(rows) == (9 if option == "--every" else 1)
+
+
+def test_bisect_passes_over_batches_whose_state_is_gone(
+    run: Run, sample: str, tmp_path: Path
+) -> None:
+    """The logs keep more batches than the stores."""
+    copy = tmp_path / "copy"
+    shutil.copytree(sample, copy)
+    for version in (1, 2, 3):
+        for changelog in copy.glob(f"state/0/*/changelog/{version}_*"):
+            changelog.unlink()
+
+    done = run("bisect", str(copy), DORA, "--every", "-o", "csv")
+
+    assert done.stdout == (
+        "batch,condition,is_first\n0,gone,false\n1,gone,false\n2,gone,false\n3,gone,false\n"
+        "4,true,true\n"
+    )
+    assert "Batch 4 is the oldest one" in done.stderr
+
+
+# -- cost ----------------------------------------------------------------------------------------
+
+
+def test_cost_has_the_options_of_the_api(run: Run, sample: str, tmp_path: Path) -> None:
+    """Whoever has other prices, or another trigger, gets the bill of that."""
+    table = {"name": "ours", "currency": "EUR", "date": "2026-01", "storage_per_gib_month": 0}
+    file = tmp_path / "prices.json"
+    file.write_text(json.dumps({**table, "per_1000_requests": {"put": 1, "copy": 1}}))
+    options = ("--prices", str(file), "--interval", "3600", "--file-manager", "rename")
+
+    rows = {
+        row["part"]: row for row in json.loads(run("cost", sample, *options, "-o", "json").stdout)
+    }
+    basis = json.loads(run("cost", sample, *options, "--basis", "-o", "json").stdout)
+    advice = json.loads(run("cost", sample, *options, "--advice", "-o", "json").stdout)
+
+    files_per_batch = 2 + 16 / 9
+    assert rows["logs"]["price"] == round(2 * files_per_batch * 730 / 1000, 4)
+    assert rows["total"]["currency"] == "EUR"
+    given = {row["name"] for row in basis if row["source"] == "given"}
+    assert given == {"prices", "interval_s", "file_manager"}
+    assert [row["name"] for row in advice] == ["longer-trigger", "file-manager"]
+
+
 # -- what all have in common ---------------------------------------------------------------------
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
+    "number": (float,),
     "boolean": (bool,),
     "object": (dict,),
     "array of objects": (list,),
@@ -378,6 +504,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
         (["diff", "0", "8"], "FIELDS"),
         (["history", "--key", ANN, "--store", "total"], "FIELDS"),
         (["verify"], "FIELDS"),
+        (["bisect", "exists (from op0_total)"], "FIELDS"),
+        (["doctor"], "FIELDS"),
+        (["cost"], "PART_FIELDS"),
+        (["cost", "--basis"], "BASIS_FIELDS"),
+        (["cost", "--advice"], "ADVICE_FIELDS"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value[:2]),
 )
@@ -424,6 +555,19 @@ def test_the_json_is_what_the_document_says(
         (["get", "SAMPLE", "--key", '{"x": 1}'], 2, "0/total: customer"),
         (["get", "SAMPLE", "--key", '{"field0": "x"}'], 1, "is not of type int64"),
         (["ls", "SAMPLE", "--files", "--count"], 2, "exclude each other"),
+        (["doctor", "--write"], 2, "--write needs a LOCATION"),
+        (["doctor", "SAMPLE", "--conf", "x"], 2, "'x' has no value"),
+        (["doctor", " "], 2, "checkpointLocation"),
+        (["bisect", "SAMPLE", "select 1"], 2, "a value of type int32, not true or false"),
+        (["bisect", "SAMPLE", "true; false"], 1, "syntax error"),
+        (["bisect", "SAMPLE", "select orders > 1 from op0_total"], 1, "More than one row"),
+        (["bisect", "SAMPLE", "nope > 1"], 1, "nope"),
+        (["bisect", "SAMPLE", "exists (from op7)"], 1, "The tables are op0_by_product"),
+        (["bisect", "/nowhere", "true"], 4, "there is no offset log here"),
+        (["cost", "SAMPLE", "--basis", "--advice"], 2, "exclude each other"),
+        (["cost", "SAMPLE", "--interval", "0"], 2, "--interval"),
+        (["cost", "SAMPLE", "--prices", "SAMPLE/metadata"], 1, "id is not a field"),
+        (["cost", "/nowhere"], 4, "there is no offset log here"),
         (["ls", "SAMPLE", "--hadoop-conf", "a"], 2, "'a' has no value"),
         (["ls", " "], 2, "checkpointLocation"),
     ],
@@ -433,7 +577,7 @@ def test_an_error_has_its_exit_code_and_no_output(
     run: Run, sample: str, arguments: list[str], code: int, words: str
 ) -> None:
     """Scripts branch on the code: a wrong call, a wrong place, or a fault."""
-    done = run(*(sample if one == "SAMPLE" else one for one in arguments))
+    done = run(*(one.replace("SAMPLE", sample) for one in arguments))
 
     assert (done.exit_code, done.stdout) == (code, "")
     assert words in done.stderr

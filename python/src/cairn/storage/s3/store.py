@@ -262,6 +262,11 @@ class S3Store(ObjectStore):
                 raise self._bad_listing("is cut, and does not say how it continues", prefix)
             arguments["ContinuationToken"] = page["NextContinuationToken"]
 
+    def server_time(self) -> datetime | None:
+        """Return the time of an answer: one ListObjectsV2."""
+        self._check_open()
+        return _date_of(self._requests.call_bucket("ListObjectsV2", "", MaxKeys=1))
+
     def _bad_listing(self, text: str, prefix: str) -> UnavailableError:
         return UnavailableError(
             f"the answer to ListObjectsV2 {text}: {self._client.settings.endpoint_shown}",
