@@ -36,7 +36,8 @@ class Axis:
 
     Attributes:
         format: text of a value.
-        labels: below the plot, evenly spread from its left end to its right end.
+        labels: below the plot: one per value, or some that are evenly spread from its left end to
+            its right end.
     """
 
     format: Callable[[float], str]
@@ -83,7 +84,9 @@ def bars(
         )
         outline = f"M0,{HEIGHT}{''.join(corners)}V{HEIGHT}Z"
         shapes = [element("path", d=outline, class_="bar")]
-    return _plot([*shapes, *_marks(marks), *_pointed(values, names, axis)], top, axis, summary)
+    return _plot(
+        [*shapes, *_marks(marks), *_pointed(values, names, axis)], len(values), top, axis, summary
+    )
 
 
 def line(values: Sequence[float | None], names: Sequence[str], axis: Axis, summary: str) -> Markup:
@@ -110,7 +113,7 @@ def line(values: Sequence[float | None], names: Sequence[str], axis: Axis, summa
         # A line without length, with round ends, is a dot however the plot is stretched.
         dots = "".join(f"M{_number(x)},{_number(y)}h0" for x, y in points)
         shapes.append(element("path", d=dots, class_="dot"))
-    return _plot([*shapes, *_pointed(values, names, axis)], top, axis, summary)
+    return _plot([*shapes, *_pointed(values, names, axis)], len(values), top, axis, summary)
 
 
 def share_bar(share: float) -> Markup:
@@ -184,7 +187,7 @@ def _marks(marks: Sequence[Mark]) -> Iterator[Markup]:
         yield element("path", d=f"M{x},0V{HEIGHT}", class_=f"mark {one.kind}")
 
 
-def _plot(shapes: Sequence[Markup], top: float, axis: Axis, summary: str) -> Markup:
+def _plot(shapes: Sequence[Markup], count: int, top: float, axis: Axis, summary: str) -> Markup:
     grid = [element("path", d=f"M0,{y}H{WIDTH}", class_="grid") for y in (0, HEIGHT // 2, HEIGHT)]
     drawn = element(
         "svg",
@@ -197,11 +200,12 @@ def _plot(shapes: Sequence[Markup], top: float, axis: Axis, summary: str) -> Mar
     )
     scale = [element("span", axis.format(value)) for value in (top, top / 2, 0)]
     labels = [element("span", label) for label in axis.labels]
+    is_each = len(labels) == count
     return element(
         "div",
         element("div", *scale, class_="y", aria_hidden="true"),
         drawn,
-        element("div", *labels, class_="x", aria_hidden="true"),
+        element("div", *labels, class_="x each" if is_each else "x", aria_hidden="true"),
         class_="plot",
     )
 

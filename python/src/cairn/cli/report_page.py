@@ -20,6 +20,7 @@ from cairn.cli.report_values import (
     UNKNOWN,
     duration_text,
     number,
+    plural,
     ratio_text,
     size,
     size_text,
@@ -108,12 +109,18 @@ def _tile(name: str, value: object, about: object = "") -> Markup:
 
 
 def _tiles(report: Report) -> Iterator[tuple[str, object, object]]:
+    worst = _worst(report.findings)
+    yield (
+        "Findings",
+        element("span", len(report.findings), class_=worst or "good"),
+        f"worst: {worst}" if worst else "none",
+    )
     visible = [one for one in report.families if not one.is_internal]
     keys = [one.keys for one in visible if one.keys is not None]
     yield (
         "Keys",
         number(sum(keys)) if len(keys) == len(visible) else UNKNOWN,
-        f"{len(visible)} families",
+        plural(len(visible), "family", many="families"),
     )
     row_bytes = [one.row_bytes for one in report.families if one.row_bytes is not None]
     if row_bytes:
@@ -126,17 +133,11 @@ def _tiles(report: Report) -> Iterator[tuple[str, object, object]]:
     yield (
         "Partitions",
         number(len(report.partitions)),
-        f"of {len(stores)} stores, {len(report.operators)} operators",
+        f"of {plural(len(stores), 'store')}, {plural(len(report.operators), 'operator')}",
     )
     skew, place = _largest_skew(report)
     if skew is not None:
         yield "Largest partition", ratio_text(skew), f"of the median of its store: {place}"
-    worst = _worst(report.findings)
-    yield (
-        "Findings",
-        element("span", len(report.findings), class_=worst or "good"),
-        f"worst: {worst}" if worst else "none",
-    )
 
 
 def _range_of(batches: Sequence[BatchFigures]) -> str:
@@ -180,7 +181,7 @@ def _findings(report: Report) -> Markup:
             element("code", one.rule),
             _place_of(one),
             _message_of(one),
-            join([one.meaning, " ", element("span", f"To mend it: {one.cure}.", class_="faint")]),
+            element("span", one.meaning, " ", _cure(one), class_="prose"),
         )
         for one in shown
     ]
@@ -198,7 +199,11 @@ def _place_of(one: Finding) -> str:
 
 def _message_of(one: Finding) -> Markup:
     name = [] if one.object_name is None else [" ", element("code", one.object_name)]
-    return join([one.message, *name])
+    return element("span", one.message, *name, class_="prose")
+
+
+def _cure(one: Finding) -> Markup:
+    return element("span", f"To mend it: {one.cure}.", class_="faint")
 
 
 # -- families ------------------------------------------------------------------------------------

@@ -97,14 +97,13 @@ def _store_partitions(name: str, partitions: Sequence[PartitionFigures]) -> Mark
         ]
 
     top = f"The {_TOP} largest" if len(partitions) > _TOP else "All partitions, the largest first"
-    tables = [table(f"{top} of store {name}", columns, rows(order[:_TOP]), texts=())]
+    tables = [table(f"{top} of store {name}", columns, rows(order[:_TOP]), texts=(0,))]
     if len(partitions) > _TOP:
-        whole = table(f"All of store {name}", columns, rows(range(len(partitions))), texts=())
+        whole = table(f"All of store {name}", columns, rows(range(len(partitions))), texts=(0,))
         tables.append(folded(f"All {len(partitions):,} partitions", whole))
     return join(
         [
             element("div", *charts, class_="cards"),
-            element("p"),
             element("div", *tables, class_="card"),
         ]
     )

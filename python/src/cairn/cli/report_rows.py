@@ -18,6 +18,8 @@ from cairn.cli.report_values import (
     folded,
     key_text,
     number,
+    plural,
+    second_text,
     size,
     size_text,
     table,
@@ -114,8 +116,9 @@ def _span(limit: int, show: Show) -> str:
 
 
 def _has_large(one: FamilyFigures) -> bool:
-    sizes = one.list_lengths if one.is_list else one.value_sizes
-    return sizes is not None and sizes.least < sizes.most
+    """Return whether the keys differ in what the largest are chosen by."""
+    measures = (one.list_lengths,) if one.is_list else (one.key_sizes, one.value_sizes)
+    return any(sizes is not None and sizes.least < sizes.most for sizes in measures)
 
 
 def _largest(one: FamilyFigures) -> Markup:
@@ -125,12 +128,19 @@ def _largest(one: FamilyFigures) -> Markup:
             element("span", key_text(large.key), class_="key"),
             large.key.column("partition")[0].as_py(),
             *([] if large.elements is None else [number(large.elements)]),
+            size(large.key_bytes),
             size(large.value_bytes),
         )
         for large in one.largest
     ]
-    columns = ("Key", "Partition", *(("Elements",) if one.is_list else ()), "Value")
-    what = "Longest lists" if one.is_list else "Largest values"
+    columns = (
+        "Key",
+        "Partition",
+        *(("Elements",) if one.is_list else ()),
+        "Size of key",
+        "Of value",
+    )
+    what = "Longest lists" if one.is_list else "Largest rows"
     return element("div", table(f"{what} of {name}", columns, rows), class_="card")
 
 
@@ -179,7 +189,6 @@ def times_of(report: Report) -> Markup:
         [
             legend,
             element("div", *charts, class_="cards"),
-            element("p"),
             element("div", made, class_="card"),
         ]
     )
@@ -195,7 +204,8 @@ def _time_chart(report: Report, one: FamilyFigures, times: TimeFigures) -> Marku
     ]
     name = f"{one.operator}/{one.name}.{times.column}"
     kind = "Expiry" if times.is_expiry else "Time"
-    about = f"{times.count:,} rows from {time_text(times.first_ms)} to {time_text(times.last_ms)}"
+    about = plural(times.count, "row")
+    about += f" from {second_text(times.first_ms)} to {second_text(times.last_ms)}"
     about += _distance(report, times)
     return figure(
         join([f"{kind} ", element("code", name)]),
@@ -203,7 +213,7 @@ def _time_chart(report: Report, one: FamilyFigures, times: TimeFigures) -> Marku
         bars(
             [count for _, count in times.bins],
             [f"from {time_text(begin)}" for begin, _ in times.bins],
-            Axis(count_text, (time_text(times.first_ms), time_text(times.last_ms))),
+            Axis(count_text, (second_text(times.first_ms), second_text(times.last_ms))),
             f"{kind} {name}: {about}",
             marks,
         ),

@@ -38,7 +38,7 @@ a { color: var(--bar); }
 a:focus-visible, summary:focus-visible, .scroll:focus-visible {
   outline: 2px solid var(--bar); outline-offset: 2px;
 }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 12px;
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 12px;
   margin: 20px 0 0; padding: 0; }
 .tile { background: var(--card); border: 1px solid var(--rule); border-radius: 8px;
   padding: 10px 14px; }
@@ -47,7 +47,7 @@ a:focus-visible, summary:focus-visible, .scroll:focus-visible {
   overflow-wrap: anywhere; }
 .tile dd.sub { font-size: 13px; line-height: 1.4; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr));
-  gap: 16px; align-items: start; }
+  gap: 16px; align-items: start; margin: 0 0 16px; }
 .small { grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)); }
 figure, .card { margin: 0 0 16px; background: var(--card); border: 1px solid var(--rule);
   border-radius: 8px; padding: 14px 16px; min-width: 0; }
@@ -60,7 +60,8 @@ figcaption p { margin: 0 0 10px; }
 .plot .y { display: flex; flex-direction: column; justify-content: space-between;
   text-align: right; line-height: 1; margin: -6px 0; white-space: nowrap; }
 .plot .x { grid-column: 2; display: flex; justify-content: space-between; gap: 8px; }
-.plot .x span:only-child { margin: 0 auto; }
+.plot .x.each { display: grid; grid-auto-flow: column; grid-auto-columns: minmax(0, 1fr);
+  gap: 0; text-align: center; }
 .bar { fill: var(--bar); }
 .area { fill: var(--area); }
 .line, .dot, .grid, .mark { fill: none; vector-effect: non-scaling-stroke; }
@@ -83,25 +84,29 @@ b.b { color: var(--b); }
 .h1 { background: var(--h1); } .h2 { background: var(--h2); } .h3 { background: var(--h3); }
 .h4 { background: var(--h4); } .h5 { background: var(--h5); }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: 14px; }
+table { border-collapse: collapse; min-width: min(100%, 520px); font-size: 14px; }
 caption { text-align: left; color: var(--faint); font-size: 13px; padding: 0 0 4px; }
-th, td { text-align: left; vertical-align: top; padding: 5px 12px 5px 0;
+th, td { text-align: left; vertical-align: top; padding: 5px 20px 5px 0;
   border-bottom: 1px solid var(--rule); }
 th { color: var(--faint); font-weight: 600; font-size: 13px; }
 th:last-child, td:last-child { padding-right: 0; }
 .n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-tr.internal td { color: var(--faint); }
 details { margin: 10px 0 0; }
 summary { cursor: pointer; color: var(--faint); font-size: 13px; }
 details .scroll { max-height: 420px; overflow-y: auto; margin-top: 6px; }
 .error, .warning, .note { font-weight: 600; }
 .error { color: var(--error); } .warning { color: var(--warning); } .note { color: var(--note); }
 .good { color: var(--good); }
-td.wide { min-width: 220px; }
+td > code, td > .name { white-space: nowrap; }
+.prose { display: block; min-width: 240px; overflow-wrap: anywhere; }
+.key { display: block; min-width: 200px; }
+.card > :first-child, .card > p:first-child { margin-top: 0; }
+.card > p:last-child { margin-bottom: 0; }
 footer { margin-top: 40px; color: var(--faint); font-size: 13px; }
 @media (max-width: 560px) {
   main { padding: 16px 12px 48px; }
   .tiles { grid-template-columns: repeat(auto-fill, minmax(130px, 1fr)); }
+  th, td { padding-right: 12px; }
   figure, .card { padding: 12px; }
 }
 @media print {

@@ -21,6 +21,8 @@ _UNIT = 1024
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _SHOWN_MAX = 160
 _NO_DIGITS_FROM = 10
+_LABELS_MAX = 12
+_LABELS_LETTERS_MAX = 36
 _DAY_S, _HOUR_S, _MINUTE_S = 86_400, 3_600, 60
 Show: TypeAlias = "Callable[[float], str]"
 SMALL_CHARTS_MAX = 24
@@ -62,6 +64,16 @@ def time_text(milliseconds: int) -> str:
     """Return a time in ISO 8601."""
     times = pa.array([milliseconds], pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
     return str(plain(times)[0])
+
+
+def second_text(milliseconds: int) -> str:
+    """Return a time in ISO 8601, without fractions of seconds."""
+    return time_text(milliseconds // 1000 * 1000)
+
+
+def plural(count: int, noun: str, *, many: str | None = None) -> str:
+    """Return a count with a noun."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
 def duration_text(seconds: float) -> str:
@@ -138,8 +150,8 @@ def figure(title: object, about: object, *content: Markup, id_: str | None = Non
 
 
 def ends(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names at both ends of an axis, and that in the middle if there is one."""
-    if len(names) < 3:  # noqa: PLR2004 - both ends
+    """Return all names for an axis if there is room, else those of both ends and the middle."""
+    if len(names) <= _LABELS_MAX and sum(map(len, names)) <= _LABELS_LETTERS_MAX:
         return tuple(names)
     if len(names) % 2:
         return names[0], names[len(names) // 2], names[-1]

@@ -40,16 +40,18 @@ _UNITS_PER_MS = {"ms": 1, "us": 1_000}
 
 @dataclass(frozen=True, slots=True)
 class LargeKey:
-    """A key with a long list, or with a large value.
+    """A key with a long list, or with a large row.
 
     Attributes:
         key: a row with its columns, and ``partition``.
         elements: of its list; ``None`` if the value is none.
+        key_bytes: size of the stored key.
         value_bytes: size of its stored value.
     """
 
     key: pa.Table
     elements: int | None
+    key_bytes: int
     value_bytes: int
 
 
@@ -69,7 +71,7 @@ class FamilyFigures:
         key_sizes: in bytes, as stored.
         value_sizes: in bytes, as stored; without the checksums of rows.
         list_lengths: elements per key; ``None`` also if the values are no lists.
-        largest: the keys with the longest lists or else the largest values, descending.
+        largest: the keys with the longest lists or else the largest rows, descending.
         times: of its columns with a time, times of expiry first.
     """
 
@@ -216,7 +218,9 @@ class _FamilyScan:
             self._lengths.add(lengths)
         if not self.is_internal:
             self._keep_largest(
-                _largest_of(state, rows, partition, value_sizes, lengths, self._floor())
+                _largest_of(
+                    state, rows, partition, (key_sizes, value_sizes), lengths, self._floor()
+                )
             )
         for path, times in self._times.items():
             if path[0] in decoded.schema.names:
@@ -264,18 +268,18 @@ class _FamilyScan:
 
 
 def _measure(one: LargeKey) -> int:
-    return one.value_bytes if one.elements is None else one.elements
+    return one.key_bytes + one.value_bytes if one.elements is None else one.elements
 
 
 def _largest_of(
     state: State,
     rows: StoredRows,
     partition: int,
-    value_sizes: NDArray[np.int64],
+    sizes: tuple[NDArray[np.int64], NDArray[np.int64]],
     lengths: NDArray[np.int64] | None,
     floor: int,
 ) -> list[LargeKey]:
-    measures = value_sizes if lengths is None else lengths
+    measures = sizes[0] + sizes[1] if lengths is None else lengths
     places = np.nonzero(measures > floor)[0]
     if len(places) > LARGEST:
         places = places[np.argpartition(measures[places], -LARGEST)[-LARGEST:]]
@@ -287,7 +291,7 @@ def _largest_of(
         LargeKey(
             pa.Table.from_batches([decoded.slice(number, 1)]),
             None if lengths is None else int(lengths[place]),
-            int(value_sizes[place]),
+            *(int(one[place]) for one in sizes),
         )
         for number, place in enumerate(places.tolist())
     ]
