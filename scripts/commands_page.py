@@ -114,6 +114,7 @@ EXAMPLES = {
     "history": f"""cairn history {SAMPLE} --store total --key '{{"customer": "ann"}}'""",
     "query": f"""cairn query {SAMPLE} "from op1_left where not matched" --to open.parquet""",
     "diff": "cairn diff s3://bucket/checkpoint 100 latest --s3-endpoint https://minio:9000",
+    "report": f"cairn report {SAMPLE} --to report.html",
     "conf": "spark-submit $(cairn conf workers=2) job.py",
     "jar": 'spark-submit --jars "$(cairn jar)" job.py',
 }
