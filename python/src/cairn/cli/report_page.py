@@ -152,12 +152,11 @@ def _worst(findings: Sequence[Finding]) -> str | None:
 def _largest_skew(report: Report) -> tuple[float | None, str]:
     found: list[tuple[float, str]] = []
     for name, partitions in by_store(report.partitions):
-        values = row_measure(partitions)[1]
-        middle = median(values)
-        if middle and len(values) > 1:
-            largest = max(range(len(values)), key=values.__getitem__)
-            where = f"{name}, partition {partitions[largest].partition}"
-            found.append((values[largest] / middle, where))
+        known = row_measure(partitions)
+        middle = median(value for _, value in known)
+        if middle and len(known) > 1:
+            largest, most = max(known, key=lambda one: one[1])
+            found.append((most / middle, f"{name}, partition {largest.partition}"))
     return max(found, default=(None, ""))
 
 

@@ -6,7 +6,7 @@ Layer: cli.
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cairn.cli.charts import Axis, bars, heat
 from cairn.cli.markup import Markup, element, join
@@ -23,10 +23,12 @@ from cairn.cli.report_values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cairn.cli.report_values import Show
     from cairn.reader.report import PartitionFigures, Report
+
+    Measure: TypeAlias = Callable[[PartitionFigures], int | None]
 
 _IN_ORDER_MAX = 60
 """So many partitions have a bar each, in their order."""
@@ -43,12 +45,12 @@ def by_store(
     return list(stores.items())
 
 
-def row_measure(partitions: Sequence[PartitionFigures]) -> tuple[str, list[int]]:
-    """Return what shows the skew best of what is known, and its values."""
-    keys = [one.keys for one in partitions if one.keys is not None]
-    if keys:
-        return "keys", [one.keys or 0 for one in partitions]
-    return "stored bytes", [one.stored_bytes for one in partitions]
+def row_measure(partitions: Sequence[PartitionFigures]) -> list[tuple[PartitionFigures, int]]:
+    """Return the partitions with what shows the skew best of what is known: keys, or bytes.
+
+    Without those of which it is not known.
+    """
+    return _known(partitions, _keys) or _known(partitions, _stored)
 
 
 def partitions_of(report: Report) -> Markup:
@@ -69,64 +71,75 @@ def partitions_of(report: Report) -> Markup:
 
 
 def _store_partitions(name: str, partitions: Sequence[PartitionFigures]) -> Markup:
-    is_read = any(one.row_bytes is not None for one in partitions)
-    charts = []
-    if any(one.keys is not None for one in partitions):
-        values = [one.keys or 0 for one in partitions]
-        charts.append(_skew("Keys per partition", name, partitions, values, count_text))
-    if is_read:
-        values = [one.row_bytes or 0 for one in partitions]
-        charts.append(_skew("Keys and values per partition", name, partitions, values, size_text))
-    else:
-        values = [one.stored_bytes for one in partitions]
-        charts.append(_skew("Stored bytes per partition", name, partitions, values, size_text))
-    measure = row_measure(partitions)[1]
-    order = sorted(range(len(partitions)), key=lambda place: -measure[place])
+    measures: list[tuple[str, Measure, Show]] = [
+        ("Keys per partition", _keys, count_text),
+        ("Keys and values per partition", _row_bytes, size_text),
+        ("Stored bytes per partition", _stored, size_text),
+    ]
+    charts = [
+        _skew(f"{title} of store {name}", title, partitions, measure, show)
+        for title, measure, show in measures
+        if _known(partitions, measure)
+    ][:2]
+    order = sorted(row_measure(partitions), key=lambda one: -one[1])
     columns = ("Partition", "Keys", "Keys and values", "Objects", "Stored")
 
-    def rows(places: Sequence[int]) -> list[tuple[object, ...]]:
+    def rows(shown: Sequence[PartitionFigures]) -> list[tuple[object, ...]]:
         return [
             (
-                partitions[place].partition,
-                number(partitions[place].keys),
-                size(partitions[place].row_bytes),
-                number(partitions[place].objects),
-                size(partitions[place].stored_bytes),
+                one.partition,
+                number(one.keys),
+                size(one.row_bytes),
+                number(one.objects),
+                size(one.stored_bytes),
             )
-            for place in places
+            for one in shown
         ]
 
-    top = f"The {_TOP} largest" if len(partitions) > _TOP else "All partitions, the largest first"
-    tables = [table(f"{top} of store {name}", columns, rows(order[:_TOP]), texts=(0,))]
-    if len(partitions) > _TOP:
-        whole = table(f"All of store {name}", columns, rows(range(len(partitions))), texts=(0,))
+    is_cut = len(partitions) > _TOP
+    top = [one for one, _ in order[:_TOP]] if is_cut else partitions
+    what = f"The {_TOP} largest" if is_cut else "All partitions"
+    tables = [table(f"{what} of store {name}", columns, rows(top), texts=(0,))]
+    if is_cut:
+        whole = table(f"All of store {name}", columns, rows(partitions), texts=(0,))
         tables.append(folded(f"All {len(partitions):,} partitions", whole))
-    return join(
-        [
-            element("div", *charts, class_="cards"),
-            element("div", *tables, class_="card"),
-        ]
-    )
+    return join([element("div", *charts, class_="cards"), element("div", *tables, class_="card")])
+
+
+def _keys(one: PartitionFigures) -> int | None:
+    return one.keys
+
+
+def _row_bytes(one: PartitionFigures) -> int | None:
+    return one.row_bytes
+
+
+def _stored(one: PartitionFigures) -> int | None:
+    return one.stored_bytes
+
+
+def _known(
+    partitions: Sequence[PartitionFigures], measure: Measure
+) -> list[tuple[PartitionFigures, int]]:
+    return [(one, value) for one in partitions if (value := measure(one)) is not None]
 
 
 def _skew(
+    name: str,
     title: str,
-    store: str,
     partitions: Sequence[PartitionFigures],
-    values: Sequence[int],
+    measure: Measure,
     show: Show,
 ) -> Markup:
-    middle = median(values)
-    most = max(values)
-    largest = partitions[values.index(most)].partition
-    empty = sum(not value for value in values)
-    about = f"Median {show(middle)}, largest {show(most)} in partition {largest}"
-    about += f": {ratio_text(most / middle)} the median" if middle else ""
-    about += f"; {empty:,} empty." if empty else "."
-    names = [f"partition {one.partition}" for one in partitions]
-    summary = f"{title} of store {store}, {len(values):,} partitions. {about}"
+    known = _known(partitions, measure)
+    values = [value for _, value in known]
+    names = [f"partition {one.partition}" for one, _ in known]
+    about = _about(known, show)
+    if unknown := len(partitions) - len(known):
+        about += f" {unknown:,} could not be read, and are not shown."
+    summary = f"{name}, {len(values):,} partitions. {about}"
     if len(values) <= _IN_ORDER_MAX:
-        labels = ends([str(one.partition) for one in partitions])
+        labels = ends([str(one.partition) for one, _ in known])
         return figure(title, about, bars(values, names, Axis(show, labels), summary))
     order = sorted(range(len(values)), key=lambda place: -values[place])
     ranked = bars(
@@ -138,7 +151,16 @@ def _skew(
     cells = heat(
         values,
         [f"{name}: {show(value)}" for name, value in zip(names, values, strict=True)],
-        middle,
-        f"{title} in the order of their numbers, as ratio to the median.",
+        median(values),
+        f"{name} in the order of their numbers, as ratio to the median.",
     )
     return figure(title, about, ranked, cells)
+
+
+def _about(known: Sequence[tuple[PartitionFigures, int]], show: Show) -> str:
+    middle = median(value for _, value in known)
+    largest, most = max(known, key=lambda one: one[1])
+    empty = sum(not value for _, value in known)
+    about = f"Median {show(middle)}, largest {show(most)} in partition {largest.partition}"
+    about += f": {ratio_text(most / middle)} the median" if middle else ""
+    return about + (f"; {empty:,} empty." if empty else ".")

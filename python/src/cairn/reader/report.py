@@ -342,7 +342,7 @@ class _Making:
                 for one in self._families
                 if _store_of(one) == _store_of(store) and not one.is_internal
             ]
-            for number in range(store.operator.partitions):
+            for number in range(store.partitions):
                 name = (*_store_of(store), number)
                 rows, counted = scan.partitions.get(name), now.get(name)
                 keys = None if rows is None else rows.keys

@@ -90,7 +90,7 @@ def test_tables_have_the_numbers_of_the_api(report: Report) -> None:
         for one in report.families
     }
     for operator in (0, 1):
-        rows = table(page, f"All partitions, the largest first of store {operator}/default")
+        rows = table(page, f"All partitions of store {operator}/default")
         partitions = {
             str(one.partition): [one.keys, one.row_bytes, one.objects, one.stored_bytes]
             for one in report.partitions
@@ -191,6 +191,23 @@ def test_a_thousand_partitions_are_readable(report: Report) -> None:
     assert len(text) < 600_000
 
 
+def test_a_partition_that_could_not_be_read_is_not_empty(report: Report) -> None:
+    """An empty partition is a fault of the keys, an unreadable one of the objects."""
+    partitions = tuple(
+        replace(one, keys=None, row_bytes=None) if one.partition else one
+        for one in report.partitions
+    )
+
+    page = parsed(render(replace(report, partitions=partitions)))
+
+    text = "".join(page.itertext())
+    assert "1 could not be read, and are not shown." in text
+    assert "empty" not in text
+    assert ["1", "unknown", "unknown"] in [
+        row[:3] for row in table(page, "All partitions of store 0/default")
+    ]
+
+
 def test_a_quick_report_says_what_it_left_out(run: Run, sample: str, tmp_path: Path) -> None:
     """Nobody shall take an absent chart for an absent problem."""
     path = tmp_path / "report.html"
@@ -227,13 +244,13 @@ def test_many_findings_are_cut(report: Report) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "word"),
+    ("arguments", "ending"),
     [
-        (["--to", "report.pdf"], 2, ".html"),
-        (["--to", "/nowhere/report.html"], 2, "/nowhere"),
-        ([], 2, "--to"),
-        (["--store", "nothing", "--to", "report.html"], 4, "0/by_product"),
-        (["--batch", "99", "--to", "report.html"], 4, "0 to 8"),
+        (["--to", "report.pdf"], (2, ".html")),
+        (["--to", "/nowhere/report.html"], (2, "/nowhere")),
+        ([], (2, "--to")),
+        (["--store", "nothing", "--to", "report.html"], (4, "0/by_product")),
+        (["--batch", "99", "--to", "report.html"], (4, "0 to 8")),
     ],
 )
 def test_a_wrong_call_leaves_no_file(
@@ -242,16 +259,15 @@ def test_a_wrong_call_leaves_no_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
-    code: int,
-    word: str,
+    ending: tuple[int, str],
 ) -> None:
     """The exit code says whether the call or the choice was wrong."""
     monkeypatch.chdir(tmp_path)
 
     done = run("report", sample, *arguments)
 
-    assert done.exit_code == code
-    assert word in done.stderr
+    assert done.exit_code == ending[0]
+    assert ending[1] in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
