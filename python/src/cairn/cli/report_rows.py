@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from cairn.reader.report import Report
 
 
+_LARGE = 1.5
+"""Keys are named if the largest one exceeds the median by this factor."""
+
+
 def sizes_of(report: Report) -> Markup:
     """Return the section about sizes."""
     read = [one for one in report.families if one.key_sizes is not None]
@@ -116,9 +120,9 @@ def _span(limit: int, show: Show) -> str:
 
 
 def _has_large(one: FamilyFigures) -> bool:
-    """Return whether the keys differ in what the largest are chosen by."""
+    """Return whether some keys are much larger than most, in what the largest are chosen by."""
     measures = (one.list_lengths,) if one.is_list else (one.key_sizes, one.value_sizes)
-    return any(sizes is not None and sizes.least < sizes.most for sizes in measures)
+    return any(sizes is not None and sizes.most > _LARGE * sizes.p50 for sizes in measures)
 
 
 def _largest(one: FamilyFigures) -> Markup:
