@@ -117,6 +117,7 @@ EXAMPLES = {
     "cost": f"cairn cost {SAMPLE} --advice -o json",
     "doctor": "cairn doctor s3://bucket/checkpoint --write $(cairn conf workers=2)",
     "diff": "cairn diff s3://bucket/checkpoint 100 latest --s3-endpoint https://minio:9000",
+    "report": f"cairn report {SAMPLE} --to report.html",
     "conf": "spark-submit $(cairn conf workers=2) job.py",
     "jar": 'spark-submit --jars "$(cairn jar)" job.py',
 }

@@ -20,6 +20,7 @@ from cairn.errors import (
     MissingError,
     PreconditionFailedError,
 )
+from cairn.storage.base import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -385,6 +386,17 @@ def test_each_call_costs_one_request(store: ObjectStore) -> None:
     store.put_if_match("a", b"3", store.get("a").etag)
 
     assert store.request_counts() == {"PutObject": 3, "GetObject": 1}
+
+
+def test_a_tally_has_the_requests_of_all_roots(store: ObjectStore) -> None:
+    """A read opens a root per store of the query: its cost is that of all of them."""
+    store.tally = Tally()
+
+    store.put("below/a", b"1")
+    with store.at(f"{store.url}/below") as below:
+        below.get("a")
+
+    assert store.tally.counts() == {"PutObject": 1, "GetObject": 1}
 
 
 def test_the_probe_passes_once_and_leaves_nothing(store: ObjectStore) -> None:

@@ -27,6 +27,7 @@ COMMANDS = {
     "jar": "Print the path of the jar that Spark needs.",
     "ls": "List the stores, batches or files of a checkpoint.",
     "query": "Query the state by SQL.",
+    "report": "Write a report about the state as HTML.",
     "show": "Show the rows of a store.",
     "undo-repartition": "Take back an offline repartition that was refused.",
     "verify": "Show what is wrong with a checkpoint.",

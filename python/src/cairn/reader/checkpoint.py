@@ -19,6 +19,7 @@ from cairn.reader.batch import BatchView
 from cairn.reader.bisect import bisect
 from cairn.reader.changes import ChangeFeed, Diff
 from cairn.reader.cost import cost
+from cairn.reader.report import Choice, make_report
 from cairn.reader.spark.logs import list_batches
 from cairn.reader.state import State
 from cairn.reader.store_files import StoreFiles, count_files
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from cairn.reader.families import Family
     from cairn.reader.findings import Finding
     from cairn.reader.prices import Prices
+    from cairn.reader.report import Report
     from cairn.reader.request_rates import FileManager
     from cairn.storage.base import ObjectStore
 
@@ -360,6 +362,33 @@ class Checkpoint:
             interval_s=interval_s,
             file_manager=file_manager,
         )
+
+    def report(
+        self,
+        *,
+        batch: int | None = None,
+        operator: int | None = None,
+        store: str | None = None,
+        is_quick: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Report:
+        """Return how large the state is, where it is uneven, how it has grown, and its findings.
+
+        Reads all rows of the stores at the batch, unless ``is_quick``, and some small objects per
+        batch. ``cairn report`` shows it as a page.
+
+        Args:
+            batch: a committed batch; ``None``: the newest.
+            operator: the operator's number; ``None``: all.
+            store: Spark's name of a store, or a short name, as for ``state``; ``None``: all.
+            is_quick: whether no rows are read.
+            progress: called with the number of partitions of stores that were read, and of all.
+
+        Raises:
+            NotThereError: there is no such batch, operator or store.
+        """
+        choice = Choice(batch, operator, store, is_quick)
+        return make_report(self.objects, self.location, self.limits, choice, progress)
 
     def diff(
         self,

@@ -10,9 +10,10 @@ Of older batches names and sizes of objects are compared.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -29,9 +30,11 @@ from cairn.reader.stores.cairn import CairnRows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
+
     from cairn.reader.families import Family
+    from cairn.reader.rows.stored import StoredRows
     from cairn.reader.spark.logs import Batches
-    from cairn.reader.spark.operators import Operator
     from cairn.reader.stores.base import ReadLimits, StoreRows
     from cairn.storage.base import ObjectStore
 
@@ -59,29 +62,79 @@ def verify(
         CairnError: the storage does not answer.
     """
     batches = list_batches(objects)
-    yield from _query_id(objects)
-    yield from _logs(objects, batches)
+    yield from check_logs(objects, batches)
     if not batches.committed:
         return
     newest = batches.committed[-1]
     try:
         view = BatchView(objects, newest)
-        families = {operator: view.families(operator) for operator in view.operators}
+        families = [one for operator in view.operators for one in view.families(operator)]
     except DataError as failure:
         yield Finding("operator-metadata", failure.message, failure.object_name, batch=newest)
         return
-    for operator in families:
-        yield from _schema_paths(location, operator)
-    commits = _commits(objects, batches.committed)
+    yield from check_schema_paths(location, view)
+    commits = read_ids(objects, batches.committed)
+    yield from check_stores(StoresCheck(view, commits, limits), families, progress)
+
+
+class PartitionRows(Protocol):
+    """Gets the rows of one partition of a store while they are checked. Used by one thread."""
+
+    def add(self, state: State, rows: StoredRows, decoded: pa.RecordBatch) -> None:
+        """Take some rows of a family, as they are stored and as ``State.decode`` has them."""
+
+    def end(self) -> None:
+        """Take note that all rows of the partition came; it is not called after a failure."""
+
+
+class NoRows:
+    """Nobody wants the rows."""
+
+    def add(self, state: State, rows: StoredRows, decoded: pa.RecordBatch) -> None:
+        """Do nothing."""
+
+    def end(self) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True)
+class StoresCheck:
+    """How the stores of a batch are checked.
+
+    Attributes:
+        view: of the batch.
+        ids: Spark's checkpoint ids of the committed batches, by batch.
+        limits: of the memory of reads.
+        observe: returns what gets the rows of a partition; threads call it with the families of
+            the store, and the partition.
+        is_newest: whether no newer batch is committed.
+    """
+
+    view: BatchView
+    ids: Ids
+    limits: ReadLimits
+    observe: Callable[[Sequence[Family], int], PartitionRows] = lambda *_: NoRows()
+    is_newest: bool = True
+
+
+def check_stores(
+    check: StoresCheck, families: Sequence[Family], progress: Progress | None = None
+) -> Iterator[Finding]:
+    """Yield the findings of stores: their rows at a batch, and their objects.
+
+    Args:
+        check: how.
+        families: those whose rows are read. The objects are those of their stores.
+        progress: see ``verify``.
+    """
     todo = [
         (of_store, partition)
-        for all_families in families.values()
-        for of_store in _by_store(all_families)
+        for of_store in _by_store(families)
         for partition in range(of_store[0].partitions)
     ]
     with ThreadPoolExecutor(_THREADS) as threads:
         runs = [
-            threads.submit(_all_of_store, view, of_store, partition, commits, limits)
+            threads.submit(_all_of_store, check, of_store, partition)
             for of_store, partition in todo
         ]
         try:
@@ -91,6 +144,17 @@ def verify(
                     progress(done, len(todo))
         finally:
             threads.shutdown(cancel_futures=True)
+
+
+def check_logs(objects: ObjectStore, batches: Batches) -> Iterator[Finding]:
+    """Yield the findings of Spark's logs; two GETs per batch.
+
+    Args:
+        objects: at the checkpoint's location.
+        batches: those of the logs.
+    """
+    yield from _query_id(objects)
+    yield from _logs(objects, batches)
 
 
 def _query_id(objects: ObjectStore) -> Iterator[Finding]:
@@ -146,15 +210,17 @@ def _entry(read: Callable[[], object], batch: int) -> Iterator[Finding]:
         yield Finding("log-entry", failure.message, failure.object_name, batch=batch)
 
 
-def _schema_paths(location: str, operator: Operator) -> Iterator[Finding]:
-    for store in operator.stores:
-        for path in store.schema_paths:
-            if not _is_below(path, location):
-                yield Finding(
-                    "schema-elsewhere",
-                    f"the metadata name {path}",
-                    place=Place(operator.id, store=store.name),
-                )
+def check_schema_paths(location: str, view: BatchView) -> Iterator[Finding]:
+    """Yield the stores whose schemas are in another place than the checkpoint."""
+    for operator in view.operators:
+        for store in operator.stores:
+            for path in store.schema_paths:
+                if not _is_below(path, location):
+                    yield Finding(
+                        "schema-elsewhere",
+                        f"the metadata name {path}",
+                        place=Place(operator.id, store=store.name),
+                    )
 
 
 def _is_below(path: str, location: str) -> bool:
@@ -167,7 +233,7 @@ def _is_below(path: str, location: str) -> bool:
     return plain(path).startswith(plain(location) + "/")
 
 
-def _commits(objects: ObjectStore, batches: Sequence[int]) -> Ids:
+def read_ids(objects: ObjectStore, batches: Sequence[int]) -> Ids:
     """Return the checkpoint ids of batches; without those that cannot be read."""
     found = {}
     for batch in batches:
@@ -179,36 +245,35 @@ def _commits(objects: ObjectStore, batches: Sequence[int]) -> Ids:
 
 
 def _by_store(families: Sequence[Family]) -> list[list[Family]]:
-    stores: dict[str, list[Family]] = {}
+    stores: dict[tuple[int, str], list[Family]] = {}
     for family in families:
-        stores.setdefault(family.store.name, []).append(family)
+        stores.setdefault((family.operator.id, family.store.name), []).append(family)
     return list(stores.values())
 
 
-def _all_of_store(
-    view: BatchView, families: Sequence[Family], partition: int, commits: Ids, limits: ReadLimits
-) -> list[Finding]:
+def _all_of_store(check: StoresCheck, families: Sequence[Family], partition: int) -> list[Finding]:
     """Return the findings of one partition of a store."""
-    return list(_of_store(view, families, partition, commits, limits))
+    return list(_of_store(check, families, partition))
 
 
-def _of_store(
-    view: BatchView, families: Sequence[Family], partition: int, commits: Ids, limits: ReadLimits
-) -> Iterator[Finding]:
-    place = families[0].place
+def _of_store(check: StoresCheck, families: Sequence[Family], partition: int) -> Iterator[Finding]:
+    place, view = families[0].place, check.view
     where = Place(place.operator, partition, place.store)
+    observed = check.observe(families, partition)
     try:
-        with place.open(partition, families[0].list_families, limits) as store:
+        with place.open(partition, families[0].list_families, check.limits) as store:
             for family in families:
-                state = State(view, family, limits)
-                yield from _rows(state, family, store, partition, where)
+                state = State(view, family, check.limits)
+                yield from _rows(state, family, store, where, observed)
+        observed.end()
     except DataError as failure:
-        yield Finding("state-unreadable", failure.message, failure.object_name, where, view.batch)
+        rule = "state-unreadable" if check.is_newest else "batch-unreadable"
+        yield Finding(rule, failure.message, failure.object_name, where, view.batch)
     try:
         if place.provider == "cairn":
             versions = {
                 batch + 1: place.at_batch(batch, ids).id_of(partition)
-                for batch, ids in commits.items()
+                for batch, ids in check.ids.items()
             }
             yield from audit_cairn(place, partition, versions)
         elif place.provider == "rocksdb":
@@ -218,16 +283,18 @@ def _of_store(
 
 
 def _rows(
-    state: State, family: Family, store: StoreRows, partition: int, where: Place
+    state: State, family: Family, store: StoreRows, where: Place, observed: PartitionRows
 ) -> Iterator[Finding]:
     """Yield the findings of the rows of a family: all are read."""
-    if family.family not in store.families:
+    partition = where.partition
+    if family.family not in store.families or partition is None:
         return
     count = misplaced = 0
     hashed = [column.name for column in family.columns if column.is_hashed]
     for rows in store.rows(family.family):
         count += len(rows.keys)
         decoded = state.decode(rows, partition)
+        observed.add(state, rows, decoded)
         if hashed and decoded.num_rows:
             columns = [decoded.column(name) for name in hashed]
             misplaced += int(

@@ -27,7 +27,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from cairn.errors import (
     AlreadyExistsError,
@@ -141,12 +141,35 @@ def too_large(object_name: str, size_bytes: int, max_bytes: int) -> CorruptError
     )
 
 
+class Tally:
+    """The requests of several object stores, counted together. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, api: str, requests: int) -> None:
+        """Count requests of one kind."""
+        with self._lock:
+            self._counts[api] += requests
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of requests, by S3's name of the call."""
+        with self._lock:
+            return dict(self._counts)
+
+
+Other = TypeVar("Other", bound="ObjectStore")
+
+
 class ObjectStore(ABC):
     """Objects under one root. The module's docstring has the promises of all methods.
 
     Attributes:
         cleans: whether a listing removes temporary files that a writer has abandoned. A reader,
             which changes nothing, sets it to false; roots of ``at`` inherit it.
+        tally: counts the requests of this root beside ``request_counts``; ``None``: nobody wants
+            it. Roots of ``at`` inherit it: it has the requests of all of them.
     """
 
     def __init__(self, url: str) -> None:
@@ -155,6 +178,7 @@ class ObjectStore(ABC):
         self._counts_lock = threading.Lock()
         self._is_closed = False
         self.cleans = True
+        self.tally: Tally | None = None
 
     @property
     def origin(self) -> str:
@@ -398,6 +422,13 @@ class ObjectStore(ABC):
     def _count(self, api: str, requests: int = 1) -> None:
         with self._counts_lock:
             self._counts[api] += requests
+        if self.tally is not None:
+            self.tally.add(api, requests)
+
+    def _inherit(self, other: Other) -> Other:
+        """Return another root with what roots of ``at`` inherit."""
+        other.cleans, other.tally = self.cleans, self.tally
+        return other
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -96,9 +96,7 @@ class LocalStore(ObjectStore):
 
     def at(self, url: str) -> LocalStore:
         """Return the objects below another directory."""
-        store = LocalStore(url, self._clock)
-        store.cleans = self.cleans
-        return store
+        return self._inherit(LocalStore(url, self._clock))
 
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""

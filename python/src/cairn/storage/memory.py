@@ -64,7 +64,7 @@ class MemoryStore(ObjectStore):
 
     def at(self, url: str) -> MemoryStore:
         """Return the objects under another root."""
-        return MemoryStore(url, self._bucket, self._clock)
+        return self._inherit(MemoryStore(url, self._bucket, self._clock))
 
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""

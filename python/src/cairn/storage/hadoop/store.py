@@ -138,9 +138,7 @@ class HadoopStore(ObjectStore):
 
     def at(self, url: str) -> HadoopStore:
         """Return the objects below another folder of the file system."""
-        store = HadoopStore(url, self._settings, self._connections)
-        store.cleans = self.cleans
-        return store
+        return self._inherit(HadoopStore(url, self._settings, self._connections))
 
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""

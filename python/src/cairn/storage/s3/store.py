@@ -131,7 +131,9 @@ class S3Store(ObjectStore):
 
     def at(self, url: str) -> S3Store:
         """Return the objects under another root; they share the client."""
-        return S3Store(url, self._settings, entropy=self._entropy, page_keys=self._page_keys)
+        return self._inherit(
+            S3Store(url, self._settings, entropy=self._entropy, page_keys=self._page_keys)
+        )
 
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
