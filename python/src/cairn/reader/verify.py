@@ -9,9 +9,11 @@ Of older batches names and sizes of objects are compared.
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -164,7 +166,11 @@ def _is_below(path: str, location: str) -> bool:
         scheme, has_scheme, rest = url.partition(":")
         return (rest if has_scheme and "/" not in scheme else url).strip("/")
 
-    return plain(path).startswith(plain(location) + "/")
+    folders = {plain(location)}
+    if "://" not in location:  # a local folder: Spark has stored its absolute path
+        folder = Path(location.removeprefix("file:"))
+        folders |= {plain(os.path.normpath(folder.absolute())), plain(str(folder.resolve()))}
+    return plain(path).startswith(tuple(f"{folder}/" for folder in folders))
 
 
 def _commits(objects: ObjectStore, batches: Sequence[int]) -> Ids:

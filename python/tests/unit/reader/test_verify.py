@@ -33,6 +33,32 @@ def test_a_healthy_checkpoint_has_no_findings(written: SmallCheckpoint) -> None:
     assert findings_of(written) == []
 
 
+def test_a_place_may_be_written_in_several_ways(
+    written: SmallCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark stores absolute paths; who names the checkpoint from its folder has moved nothing."""
+    name_schema_in(written, f"file:{written.folder}")
+    (tmp_path / "x").mkdir()
+    (tmp_path / "link").symlink_to(written.folder)
+    monkeypatch.chdir(tmp_path)
+
+    for location in ("ck", "./ck/", "link", f"{tmp_path}/x/../ck", written.folder.as_uri()):
+        assert list(cairn.open_checkpoint(location).verify()) == []
+
+
+def name_schema_in(written: SmallCheckpoint, checkpoint: str) -> None:
+    """Store a schema file, and its path in the operator's metadata as one of ``checkpoint``."""
+    path = written.folder / "state/0/_metadata/metadata"
+    version, _, text = path.read_text().partition("\n")
+    metadata = json.loads(text)
+    name = "state/0/_stateSchema/default/0_a"
+    metadata["stateStoreInfo"][0]["stateSchemaFilePaths"] = [f"{checkpoint}/{name}"]
+    path.write_text(f"{version}\n{json.dumps(metadata)}")
+    schema = written.folder / name
+    schema.parent.mkdir(parents=True)
+    schema.write_bytes((written.folder / "state/0/0/_metadata/schema").read_bytes())
+
+
 def test_the_batch_that_runs_is_no_finding(written: SmallCheckpoint) -> None:
     """A running query has always planned a batch that is not committed yet."""
     (written.folder / "commits/3").unlink()
@@ -97,15 +123,7 @@ def test_a_broken_rule_is_found(
 
 def test_a_moved_checkpoint_is_found(written: SmallCheckpoint) -> None:
     """Spark goes on reading the schema at the old place, until someone deletes that."""
-    path = written.folder / "state/0/_metadata/metadata"
-    version, _, text = path.read_text().partition("\n")
-    metadata = json.loads(text)
-    old = "file:/old/place/state/0/_stateSchema/default/0_a"
-    metadata["stateStoreInfo"][0]["stateSchemaFilePaths"] = [old]
-    path.write_text(f"{version}\n{json.dumps(metadata)}")
-    schema = written.folder / "state/0/_stateSchema/default/0_a"
-    schema.parent.mkdir(parents=True)
-    schema.write_bytes((written.folder / "state/0/0/_metadata/schema").read_bytes())
+    name_schema_in(written, "file:/old/place")
 
     assert [finding.rule for finding in findings_of(written)] == ["schema-elsewhere"]
 
