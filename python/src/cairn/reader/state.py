@@ -360,7 +360,7 @@ def _scalar(value: object, column: Column) -> Any:  # noqa: ANN401 - the stubs h
         except (pa.ArrowTypeError, pa.ArrowInvalid):
             # The text of a timestamp, a decimal, and their like.
             return make(value).cast(column.type)
-    except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as problem:
+    except (pa.ArrowException, ValueError, TypeError, KeyError, ArithmeticError) as problem:
         raise ConfigError(
             f"the value of the key's column {column.name!r} is not of type {column.type}"
         ) from problem
@@ -371,7 +371,12 @@ def _exact(value: object, of: Any) -> object:  # noqa: ANN401 - as above
 
     Raises:
         ValueError: it would lose some.
+        KeyError: a struct has no such field: Arrow would leave it out.
     """
+    if isinstance(value, dict) and pa.types.is_struct(of):
+        return {name: _exact(part, of.field(name).type) for name, part in value.items()}
+    if isinstance(value, list) and pa.types.is_large_list(of):
+        return [_exact(part, of.value_type) for part in value]
     if not isinstance(value, (bool, int, float, Decimal)) or pa.types.is_floating(of):
         return value
     if isinstance(value, bool) != pa.types.is_boolean(of):

@@ -21,7 +21,8 @@ from cairn.errors import (
     UnsupportedStateError,
 )
 from cairn.reader.checkpoint import Checkpoint, _are_same
-from cairn.reader.state import _equal
+from cairn.reader.families import Column
+from cairn.reader.state import _equal, _scalar
 
 NAN = float("nan")
 STRUCT = pa.struct([("a", pa.float64()), ("b", pa.int64())])
@@ -180,6 +181,24 @@ def test_a_part_of_a_key_may_be_of_any_type(
     found = _equal(pa.array(cells, kind), make(wanted, kind))
 
     assert found.to_pylist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ({"start": 1.5}, pa.struct([("start", pa.int64())])),
+        ({"begin": 1}, pa.struct([("start", pa.int64())])),
+        ([1.5], pa.large_list(pa.int64())),
+        (0.125, pa.decimal128(10, 2)),
+        (float("inf"), pa.int64()),
+        (Decimal("1e999999999"), pa.int64()),
+        (1, pa.bool_()),
+    ],
+)
+def test_a_value_that_the_column_cannot_have_is_refused(value: object, kind: pa.DataType) -> None:
+    """Arrow makes it a similar one, and a similar key has the rows of someone else."""
+    with pytest.raises(ConfigError, match="is not of type"):
+        _scalar(value, Column("key", (0,), kind, is_key=True))
 
 
 @pytest.mark.parametrize(
