@@ -231,6 +231,14 @@ class ReaderPins:
             self._changed.notify()
         return pin
 
+    def end_all(self) -> None:
+        """End all reads, and delete their pins: the process ends. Never raises."""
+        with self._changed:
+            pins = list(self._pins)
+        for pin in pins:
+            pin.end()
+        self.keep()
+
     def _look(self) -> None:
         """Forget the reads that are over, and have the others looked at."""
         with self._changed:

@@ -6,6 +6,7 @@ Layer: cli. A command's module is imported when it runs, and libraries of data w
 
 from __future__ import annotations
 
+import errno
 from importlib import import_module
 from typing import Any
 
@@ -65,7 +66,7 @@ class CairnGroup(click.Group):
         """Run a command.
 
         Raises:
-            ClickException: in place of every CairnError.
+            ClickException: in place of every CairnError, and of a failure to write the output.
         """
         try:
             return super().invoke(ctx)
@@ -73,6 +74,10 @@ class CairnGroup(click.Group):
             raise NotThere(str(error)) from error
         except CairnError as error:
             raise click.ClickException(str(error)) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # click ends quietly: nobody reads the output any more
+                raise
+            raise click.ClickException(f"the output cannot be written: {error}") from error
 
 
 @click.group(cls=CairnGroup, context_settings={"help_option_names": ["-h", "--help"]})

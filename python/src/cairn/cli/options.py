@@ -251,6 +251,8 @@ def _key(_: click.Context, __: click.Parameter, value: str) -> dict[str, Any]:
         key = json.loads(value, parse_float=Decimal)
     except ValueError as problem:
         raise click.BadParameter(f"{value!r} is not JSON: {problem}.") from problem
+    except RecursionError as problem:
+        raise click.BadParameter("it has too many objects or arrays in each other.") from problem
     if not isinstance(key, dict) or not key:
         raise click.BadParameter('it is not a JSON object such as {"user": "ann"}.')
     return key

@@ -7,6 +7,7 @@ with them; a table takes the widths of its columns from its first rows.
 from __future__ import annotations
 
 import functools
+import secrets
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -157,7 +158,8 @@ def _write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBat
     import pyarrow as pa  # noqa: PLC0415 - not for help
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    part = path.with_name(f".{path.name}.part")
+    # Two commands may write the file at a time: the last one that ends wins.
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with pq.ParquetWriter(part, schema, compression="zstd") as writer:
             for batch in batches:

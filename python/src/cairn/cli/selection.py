@@ -62,7 +62,7 @@ def key_of(key: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
     for name, value in key.items():
         try:
             result[name] = _typed(value, schema.field(name).type)
-        except (pa.ArrowException, ValueError, KeyError) as problem:
+        except (pa.ArrowException, ValueError, KeyError, TypeError) as problem:
             kind = schema.field(name).type
             raise click.UsageError(
                 f"the value of the key's column {name!r} is not of type {kind}: {problem}"

@@ -11,6 +11,7 @@ from cairn.checkpoint.stored_versions import StoredVersions
 from cairn.errors import CairnError, DataError, FormatVersionError, MissingError
 from cairn.format.names import (
     SST_PREFIX,
+    ChangelogName,
     ManifestName,
     ReaderPinName,
     SstName,
@@ -24,7 +25,7 @@ from cairn.reader.stores.files import StoreFiles
 from cairn.reader.stores.snapshot_zip import ZIP_BYTES_MAX, ZippedSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from cairn.format.manifest import Manifest
@@ -96,7 +97,7 @@ class _CairnAudit:
         if not any(isinstance(name, ReaderPinName) for name in names.values()):
             yield from self._missing_changelogs(versions, listed)
         yield from self._orphans(manifests, listed)
-        yield from self._lag(manifests, versions)
+        yield from self._lag(manifests, names.values())
 
     def _missing_ssts(
         self, manifests: Sequence[Manifest], listed: Mapping[str, ObjectInfo]
@@ -161,17 +162,16 @@ class _CairnAudit:
             if isinstance(parse_name(key), SstName) and age_s > _GRACE_S:
                 yield self._finding("orphan", "no snapshot names this file", key)
 
-    def _lag(
-        self, manifests: Sequence[Manifest], versions: Mapping[int, str | None]
-    ) -> Iterator[Finding]:
-        newest = max(versions, default=0)
-        behind = newest - max((one.ref.version for one in manifests), default=0)
-        if behind > _LAG_VERSIONS and self._has_real_commits(versions):
-            yield Finding("snapshot-lags", f"it is {behind} versions behind", place=self._where)
-
-    def _has_real_commits(self, versions: Mapping[int, str | None]) -> bool:
-        """Return whether the last versions are not all empty commits."""
-        return self._names_of(max(versions), versions[max(versions)]) is not None
+    def _lag(self, manifests: Sequence[Manifest], names: Iterable[object]) -> Iterator[Finding]:
+        """Yield whether a load replays many changelogs. Empty commits have none."""
+        newest = max((one.ref.version for one in manifests), default=0)
+        behind = {
+            one.version for one in names if isinstance(one, ChangelogName) and one.version > newest
+        }
+        if len(behind) > _LAG_VERSIONS:
+            yield Finding(
+                "snapshot-lags", f"it is {len(behind)} versions behind", place=self._where
+            )
 
     def _damaged(self, failure: CairnError) -> Finding:
         return Finding("object-damaged", failure.message, failure.object_name, self._where)

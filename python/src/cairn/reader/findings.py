@@ -75,6 +75,13 @@ RULES: Final[dict[str, Rule]] = {
         "The state of the newest committed batch cannot be read: the query cannot go on from it.",
         "restore the object that the finding names, or restart the query from an earlier batch",
     ),
+    "query-went-on": Rule(
+        "note",
+        "The query has committed newer batches while its state was read, and an object of the "
+        "older one is gone: retention has deleted it, unless the newest batch has this finding, "
+        "too.",
+        "verify again, or while the query is stopped",
+    ),
     "batch-unreadable": Rule(
         "warning",
         "The state of a batch that the stores still should have cannot be read. The query goes on, "

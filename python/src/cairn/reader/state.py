@@ -7,8 +7,10 @@ the next one is decoded, so that memory does not grow with the state.
 from __future__ import annotations
 
 import importlib
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,7 +97,7 @@ class State:
 
         Args:
             columns: names from ``schema``; ``None``: all.
-            partitions: numbers of partitions; ``None``: all.
+            partitions: numbers of partitions, of which each is read once; ``None``: all.
             batch_rows: rows of a batch, at most.
 
         Raises:
@@ -223,9 +225,7 @@ class State:
         for batch in self.reader(partitions=partitions):
             is_wanted: Any = pa.array(np.ones(batch.num_rows, np.bool_))
             for name, value in values.items():
-                column = batch.column(name)
-                same = pc.equal(column, value) if value.is_valid else pc.is_null(column)
-                is_wanted = pc.and_(is_wanted, pc.fill_null(same, False))  # noqa: FBT003 - a value
+                is_wanted = pc.and_(is_wanted, _equal(batch.column(name), value))
             found.append(batch.filter(is_wanted))
         return pa.Table.from_batches(found, self.schema)
 
@@ -281,7 +281,7 @@ class State:
         return tuple(column for column in columns if column.name in names)
 
     def _numbers(self, partitions: Iterable[int] | None) -> list[int]:
-        numbers = list(range(self.partitions) if partitions is None else partitions)
+        numbers = list(dict.fromkeys(range(self.partitions) if partitions is None else partitions))
         for number in numbers:
             if not 0 <= number < self.partitions:
                 raise ConfigError(
@@ -340,18 +340,52 @@ def _with_partition(
     return pa.RecordBatch.from_arrays([*arrays, numbers], schema=_schema_of(columns))
 
 
+def _equal(column: Any, value: Any) -> Any:  # noqa: ANN401 - the stubs have a type per kind
+    """Return which cells of a column are a value; null and NaN are as any other value."""
+    if not value.is_valid:
+        return pc.is_null(column)
+    if pa.types.is_nested(column.type):  # Arrow compares no such columns
+        return pa.array([cell.equals(value) for cell in column], pa.bool_())
+    is_nan = pa.types.is_floating(column.type) and math.isnan(value.as_py())
+    same = pc.is_nan(column) if is_nan else pc.equal(column, value)
+    return pc.fill_null(same, False)  # noqa: FBT003 - a value
+
+
 def _scalar(value: object, column: Column) -> Any:  # noqa: ANN401 - the stubs have a type per kind
     make: Any = pa.scalar
     try:
+        value = _exact(value, column.type)
         try:
             return make(value, column.type)
         except (pa.ArrowTypeError, pa.ArrowInvalid):
             # The text of a timestamp, a decimal, and their like.
             return make(value).cast(column.type)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as problem:
+    except (pa.ArrowException, ValueError, TypeError, KeyError, ArithmeticError) as problem:
         raise ConfigError(
             f"the value of the key's column {column.name!r} is not of type {column.type}"
         ) from problem
+
+
+def _exact(value: object, of: Any) -> object:  # noqa: ANN401 - as above
+    """Return a value of which Arrow loses no part when it makes it one of a type.
+
+    Raises:
+        ValueError: it would lose some.
+        KeyError: a struct has no such field: Arrow would leave it out.
+    """
+    if isinstance(value, dict) and pa.types.is_struct(of):
+        return {name: _exact(part, of.field(name).type) for name, part in value.items()}
+    if isinstance(value, list) and pa.types.is_large_list(of):
+        return [_exact(part, of.value_type) for part in value]
+    if not isinstance(value, (bool, int, float, Decimal)) or pa.types.is_floating(of):
+        return value
+    if isinstance(value, bool) != pa.types.is_boolean(of):
+        raise ValueError("neither is true or false a number, nor a number true or false")
+    if pa.types.is_decimal(of):
+        return Decimal(repr(value)) if isinstance(value, float) else value
+    if value % 1:
+        raise ValueError("it is not a whole number")
+    return value
 
 
 def _key_of(columns: Sequence[Column], values: Mapping[str, Any], schema: pa.Schema) -> list[Any]:

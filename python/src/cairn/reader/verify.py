@@ -9,10 +9,12 @@ Of older batches names and sizes of objects are compared.
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -230,7 +232,11 @@ def _is_below(path: str, location: str) -> bool:
         scheme, has_scheme, rest = url.partition(":")
         return (rest if has_scheme and "/" not in scheme else url).strip("/")
 
-    return plain(path).startswith(plain(location) + "/")
+    folders = {plain(location)}
+    if "://" not in location:  # a local folder: Spark has stored its absolute path
+        folder = Path(location.removeprefix("file:"))
+        folders |= {plain(os.path.normpath(folder.absolute())), plain(str(folder.resolve()))}
+    return plain(path).startswith(tuple(f"{folder}/" for folder in folders))
 
 
 def read_ids(objects: ObjectStore, batches: Sequence[int]) -> Ids:
@@ -251,6 +257,11 @@ def _by_store(families: Sequence[Family]) -> list[list[Family]]:
     return list(stores.values())
 
 
+def _has_gone_on(objects: ObjectStore, batch: int) -> bool:
+    """Return whether the query has committed newer batches: retention may have passed this one."""
+    return list_batches(objects).committed[-1:] > (batch,)
+
+
 def _all_of_store(check: StoresCheck, families: Sequence[Family], partition: int) -> list[Finding]:
     """Return the findings of one partition of a store."""
     return list(_of_store(check, families, partition))
@@ -268,6 +279,8 @@ def _of_store(check: StoresCheck, families: Sequence[Family], partition: int) ->
         observed.end()
     except DataError as failure:
         rule = "state-unreadable" if check.is_newest else "batch-unreadable"
+        if isinstance(failure, MissingError) and _has_gone_on(place.objects, view.batch):
+            rule = "query-went-on"
         yield Finding(rule, failure.message, failure.object_name, where, view.batch)
     try:
         if place.provider == "cairn":

@@ -48,6 +48,22 @@ def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert result.stderr.startswith("Error: [CAIRN_CONFIG]")
 
 
+def test_a_full_disk_is_one_line(sample: str) -> None:
+    """`cairn show … > file` on a full disk must say so, and not be taken for a fault of Cairn's."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(  # noqa: S603 - the command under test
+            [sys.executable, "-m", "cairn", "show", sample, "--store", "total"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: the output cannot be written: [Errno 28]")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [

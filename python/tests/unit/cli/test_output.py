@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cairn.cli.forms import FORMS
@@ -112,6 +113,26 @@ def test_a_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
         Output("table", tmp_path / "x.parquet").write(SCHEMA, damaged())
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_commands_may_write_a_file_at_a_time(tmp_path: Path) -> None:
+    """A script that is started again must not leave a mixture of both as the state."""
+    file = tmp_path / "x.parquet"
+
+    def rows(numbers: range) -> Iterator[pa.RecordBatch]:
+        for number in numbers:
+            yield pa.record_batch({"user": ["a"], "n": [number]}, schema=SCHEMA)
+
+    def with_another_command() -> Iterator[pa.RecordBatch]:
+        yield from rows(range(3))
+        Output("table", file).write(SCHEMA, rows(range(100, 200)))
+        assert pq.read_table(file)["n"].to_pylist() == list(range(100, 200))
+        yield from rows(range(3, 5))
+
+    Output("table", file).write(SCHEMA, with_another_command())
+
+    assert pq.read_table(file)["n"].to_pylist() == list(range(5))
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_type_that_parquet_lacks_is_one_error(tmp_path: Path) -> None:

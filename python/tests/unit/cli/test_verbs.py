@@ -552,6 +552,8 @@ def test_the_json_is_what_the_document_says(
         (["show", "SAMPLE", *TOTAL, "--to", "x.parquet", "--schema"], 2, "rows of a store"),
         (["get", "SAMPLE", "--key", "ann"], 2, "is not JSON"),
         (["get", "SAMPLE", "--key", '["ann"]'], 2, "not a JSON object"),
+        (["get", "SAMPLE", "--key", "[" * 100_000], 2, "too many objects or arrays"),
+        (["get", "SAMPLE", "--key", '{"field0": 1.5}'], 1, "is not of type int64"),
         (["get", "SAMPLE", "--key", '{"x": 1}'], 2, "0/total: customer"),
         (["get", "SAMPLE", "--key", '{"field0": "x"}'], 1, "is not of type int64"),
         (["ls", "SAMPLE", "--files", "--count"], 2, "exclude each other"),
@@ -571,7 +573,7 @@ def test_the_json_is_what_the_document_says(
         (["ls", "SAMPLE", "--hadoop-conf", "a"], 2, "'a' has no value"),
         (["ls", " "], 2, "checkpointLocation"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ids=lambda value: " ".join(value)[:80] if isinstance(value, list) else "",
 )
 def test_an_error_has_its_exit_code_and_no_output(
     run: Run, sample: str, arguments: list[str], code: int, words: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,8 +20,12 @@ from cairn.errors import (
     NotThereError,
     UnsupportedStateError,
 )
-from cairn.reader.checkpoint import Checkpoint
+from cairn.reader.checkpoint import Checkpoint, _are_same
+from cairn.reader.families import Column
+from cairn.reader.state import _equal, _scalar
 
+NAN = float("nan")
+STRUCT = pa.struct([("a", pa.float64()), ("b", pa.int64())])
 COLUMNS = ["user", "max", "max_2", "partition"]
 
 
@@ -97,6 +103,16 @@ def test_columns_partitions_and_batches_can_be_chosen(
     assert users == {user for user in written.rows[2] if partition_of_user(user) in (0, 2)}
 
 
+def test_a_partition_that_is_named_twice_is_read_once(checkpoint: Checkpoint) -> None:
+    """A list that a script has put together must not end in an error without a cause."""
+    state = checkpoint.state()
+
+    twice = state.reader(partitions=[1, 0, 1]).read_all()
+
+    assert twice["partition"].unique().to_pylist() == [1, 0]
+    assert twice.equals(state.reader(partitions=[1, 0]).read_all())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -148,10 +164,51 @@ def test_without_the_strict_distribution_every_partition_is_searched(tmp_path: P
 
 
 @pytest.mark.parametrize(
+    ("cells", "kind", "wanted"),
+    [
+        ([NAN, 0.5, None], pa.float64(), NAN),
+        ([None, NAN, 0.5], pa.float64(), None),
+        ([{"start": 1}, {"start": 2}, None], pa.struct([("start", pa.int64())]), {"start": 1}),
+        ([[1, 2], [2], None], pa.large_list(pa.int64()), [1, 2]),
+    ],
+)
+def test_a_part_of_a_key_may_be_of_any_type(
+    cells: list[object], kind: pa.DataType, wanted: object
+) -> None:
+    """A part of a key is often the window, which is a struct; NaN is a key as any other."""
+    make: Any = pa.scalar
+
+    found = _equal(pa.array(cells, kind), make(wanted, kind))
+
+    assert found.to_pylist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ({"start": 1.5}, pa.struct([("start", pa.int64())])),
+        ({"begin": 1}, pa.struct([("start", pa.int64())])),
+        ([1.5], pa.large_list(pa.int64())),
+        (0.125, pa.decimal128(10, 2)),
+        (float("inf"), pa.int64()),
+        (Decimal("1e999999999"), pa.int64()),
+        (1, pa.bool_()),
+    ],
+)
+def test_a_value_that_the_column_cannot_have_is_refused(value: object, kind: pa.DataType) -> None:
+    """Arrow makes it a similar one, and a similar key has the rows of someone else."""
+    with pytest.raises(ConfigError, match="is not of type"):
+        _scalar(value, Column("key", (0,), kind, is_key=True))
+
+
+@pytest.mark.parametrize(
     ("key", "message"),
     [
         ({"max": 3}, "no column 'max'; it has: user"),
         ({"user": "three"}, "'user' is not of type int64"),
+        ({"user": 3.5}, "'user' is not of type int64"),
+        ({"user": Decimal("3.5")}, "'user' is not of type int64"),
+        ({"user": True}, "'user' is not of type int64"),
     ],
 )
 def test_a_wrong_key_is_an_error(
@@ -203,6 +260,31 @@ def test_the_history_of_a_key_has_the_batches_that_changed_it(checkpoint: Checkp
 
     assert history == [(0, None, [7]), (1, [7], [])]
     assert list(checkpoint.history({"user": 999})) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kind", "is_same"),
+    [
+        ([NAN, None], [NAN, None], pa.float64(), True),
+        ([NAN], [1.0], pa.float32(), False),
+        ([NAN], [None], pa.float64(), False),
+        ([{"a": NAN, "b": 1}], [{"a": NAN, "b": 1}], STRUCT, True),
+        ([{"a": NAN, "b": 1}], [{"a": NAN, "b": 2}], STRUCT, False),
+        ([[NAN], [], None], [[NAN], [], None], pa.list_(pa.float64()), True),
+        ([[NAN], []], [[], [NAN]], pa.list_(pa.float64()), False),
+        ([[("x", NAN)]], [[("x", NAN)]], pa.map_(pa.string(), pa.float64()), True),
+        ([[("x", NAN)]], [[("y", NAN)]], pa.map_(pa.string(), pa.float64()), False),
+    ],
+)
+def test_nan_is_the_same_value_in_the_next_batch(
+    one: list[object], other: list[object], kind: pa.DataType, *, is_same: bool
+) -> None:
+    """To Arrow it is not: each batch would be in the history of a key with a NaN."""
+    tables = [
+        pa.table({"n": [1] * len(cells), "x": pa.array(cells, kind)}) for cells in (one, other)
+    ]
+
+    assert _are_same(*tables) == is_same
 
 
 def test_a_history_begins_where_the_state_is_still_there(

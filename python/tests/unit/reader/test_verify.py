@@ -11,7 +11,11 @@ from small_checkpoint import PARTITIONS, SmallCheckpoint, key_row, partition_of_
 from spark_store_files import compressed, plain
 
 import cairn
+from cairn.reader import verify as verifying
 from cairn.reader.findings import RULES, Finding
+from cairn.reader.spark import logs
+from cairn.reader.spark.logs import Batches
+from cairn.storage.base import ObjectStore
 
 
 @pytest.fixture
@@ -31,6 +35,32 @@ def findings_of(written: SmallCheckpoint) -> list[Finding]:
 def test_a_healthy_checkpoint_has_no_findings(written: SmallCheckpoint) -> None:
     """A check that cries wolf is switched off."""
     assert findings_of(written) == []
+
+
+def test_a_place_may_be_written_in_several_ways(
+    written: SmallCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark stores absolute paths; who names the checkpoint from its folder has moved nothing."""
+    name_schema_in(written, f"file:{written.folder}")
+    (tmp_path / "x").mkdir()
+    (tmp_path / "link").symlink_to(written.folder)
+    monkeypatch.chdir(tmp_path)
+
+    for location in ("ck", "./ck/", "link", f"{tmp_path}/x/../ck", written.folder.as_uri()):
+        assert list(cairn.open_checkpoint(location).verify()) == []
+
+
+def name_schema_in(written: SmallCheckpoint, checkpoint: str) -> None:
+    """Store a schema file, and its path in the operator's metadata as one of ``checkpoint``."""
+    path = written.folder / "state/0/_metadata/metadata"
+    version, _, text = path.read_text().partition("\n")
+    metadata = json.loads(text)
+    name = "state/0/_stateSchema/default/0_a"
+    metadata["stateStoreInfo"][0]["stateSchemaFilePaths"] = [f"{checkpoint}/{name}"]
+    path.write_text(f"{version}\n{json.dumps(metadata)}")
+    schema = written.folder / name
+    schema.parent.mkdir(parents=True)
+    schema.write_bytes((written.folder / "state/0/0/_metadata/schema").read_bytes())
 
 
 def test_the_batch_that_runs_is_no_finding(written: SmallCheckpoint) -> None:
@@ -97,15 +127,7 @@ def test_a_broken_rule_is_found(
 
 def test_a_moved_checkpoint_is_found(written: SmallCheckpoint) -> None:
     """Spark goes on reading the schema at the old place, until someone deletes that."""
-    path = written.folder / "state/0/_metadata/metadata"
-    version, _, text = path.read_text().partition("\n")
-    metadata = json.loads(text)
-    old = "file:/old/place/state/0/_stateSchema/default/0_a"
-    metadata["stateStoreInfo"][0]["stateSchemaFilePaths"] = [old]
-    path.write_text(f"{version}\n{json.dumps(metadata)}")
-    schema = written.folder / "state/0/_stateSchema/default/0_a"
-    schema.parent.mkdir(parents=True)
-    schema.write_bytes((written.folder / "state/0/0/_metadata/schema").read_bytes())
+    name_schema_in(written, "file:/old/place")
 
     assert [finding.rule for finding in findings_of(written)] == ["schema-elsewhere"]
 
@@ -117,6 +139,33 @@ def test_progress_counts_the_partitions(written: SmallCheckpoint) -> None:
     list(cairn.open_checkpoint(str(written.folder)).verify(lambda *done: seen.append(done)))
 
     assert seen == [(number, PARTITIONS) for number in range(1, PARTITIONS + 1)]
+
+
+def test_an_object_that_retention_deletes_meanwhile_is_no_fault_of_the_query(
+    written: SmallCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check of a large state takes longer than a fast query keeps a batch."""
+    (written.folder / "state/0/1/3.delta").unlink()
+    real = logs.list_batches
+    seen: list[Batches] = []
+
+    def list_batches(objects: ObjectStore) -> Batches:
+        if seen:
+            written.commit({})
+        seen.append(real(objects))
+        return seen[-1]
+
+    monkeypatch.setattr(verifying, "list_batches", list_batches)
+
+    assert {finding.rule for finding in findings_of(written)} == {"query-went-on"}
+
+
+def test_every_rule_is_in_the_document() -> None:
+    """A person who meets a finding looks for its name."""
+    page = (Path(__file__).resolve().parents[4] / "docs" / "reader.md").read_text()
+
+    for name, rule in RULES.items():
+        assert f"| `{name}` | {rule.severity} | {rule.meaning} | {rule.cure} |" in page
 
 
 def test_every_rule_says_what_to_do() -> None:

@@ -5,6 +5,7 @@ Layer: reader.stores.
 
 from __future__ import annotations
 
+import atexit
 import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -36,9 +37,13 @@ _STORES_OF_A_JOIN = (
 
 @functools.cache
 def _reader_pins() -> ReaderPins:
-    """Return the pins of this process; their thread ends with it."""
+    """Return the pins of this process; their thread ends with it.
+
+    So do the pins of reads that nobody has closed: the query may have ended, and sweep no more.
+    """
     pins = ReaderPins(SYSTEM_CLOCK, SYSTEM_ENTROPY)
     pins.start()
+    atexit.register(pins.end_all)
     return pins
 
 
