@@ -25,7 +25,7 @@ from typing import Any, TypeVar, cast
 from harness.differential import Record, Rows, Run
 from harness.events import Events
 from harness.operators import Operator, StateView
-from harness.scala_programs import SOURCES, plan_in_scala
+from harness.scala_programs import PLANS, plan_in_scala
 from harness.spark import CAIRN_CONF, MINOR, driver_conf, provider_conf
 
 T = TypeVar("T")
@@ -212,7 +212,7 @@ def _sources(thing: Any, seen: set[Any]) -> Iterator[str]:  # noqa: ANN401 - wha
         yield inspect.getsource(thing)
         yield from _sources(list(_used(thing)), seen)
         if thing is plan_in_scala:
-            yield from (path.read_text("utf-8") for path in SOURCES)
+            yield PLANS.read_text("utf-8")
 
 
 def _is_here(thing: FunctionType | type) -> bool:

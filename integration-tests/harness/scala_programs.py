@@ -16,6 +16,8 @@ import pyspark
 from pyspark.sql import DataFrame
 
 SOURCES = sorted((Path(__file__).parent / "scala").glob("*.scala"))
+PLANS = Path(__file__).parent / "scala" / "Transforms.scala"
+"""The programs whose plans run under Spark's provider, too: recorded results depend on them."""
 COMPILED = Path(__file__).resolve().parents[2] / ".build" / "scala-tests"
 JARS = Path(pyspark.__file__).parent / "jars"
 COMPILER = ("scala.tools.nsc.Main", "-usejavacp", "-release", "17", "-deprecation", "-Werror")
