@@ -34,7 +34,7 @@ SHAPES = {"long": "id", "text": "concat('user-', id)"}
 _TIMEOUT_S = 1800
 
 _MAKE = """
-import sys, time
+import pathlib, sys, time
 from pyspark.sql import SparkSession
 folder, provider, key, rows, jar = sys.argv[1:]
 spark = (SparkSession.builder.master("local[2]").config("spark.jars", jar)
@@ -57,7 +57,13 @@ while not query.lastProgress or query.lastProgress["batchId"] < 2:
     if query.exception():
         raise query.exception()
     time.sleep(0.5)
-time.sleep(5)  # the last snapshot
+state = pathlib.Path(folder, "checkpoint", "state", "0")
+until = time.monotonic() + 60
+for part in ("0", "1"):
+    while not [*state.glob(part + "/*.snapshot"), *state.glob(part + "/snapshot/*.json")]:
+        if time.monotonic() > until:
+            raise SystemExit("maintenance took no snapshot of partition " + part)
+        time.sleep(0.2)
 query.stop()
 spark.stop()
 """

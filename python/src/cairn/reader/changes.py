@@ -16,6 +16,7 @@ import pyarrow as pa
 from cairn.checksum import xxh3_128
 from cairn.errors import ConfigError, UnsupportedStateError
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
+from cairn.reader.arrow_stream import ArrowStream
 from cairn.reader.rows.stored import StoredRows
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _ROWS_AT_ONCE = 65_536
 _HASH = np.dtype([("high", np.uint64), ("low", np.uint64)])
 
 
-class Diff:
+class Diff(ArrowStream):
     """How one state differs from another. Any Arrow tool takes it as a stream.
 
     A key that only one of the states has gives its rows there, as ``removed`` or ``added``. A key
@@ -69,15 +70,6 @@ class Diff:
         """
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
-    def to_table(self) -> pa.Table:
-        """Return all changes as an Arrow table, in memory."""
-        return self.reader().read_all()
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the changes as a capsule of Arrow's C stream interface."""
-        reader: Any = self.reader()
-        return reader.__arrow_c_stream__(requested_schema)
-
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for partition in range(self._after.partitions):
             old = _hashes(self._before.stored_rows(partition))
@@ -104,7 +96,7 @@ class Diff:
                     yield _with_schema(found, self.schema, fixed)
 
 
-class ChangeFeed:
+class ChangeFeed(ArrowStream):
     """What each of several batches has written: per batch and key the net change.
 
     Any Arrow tool takes it as a stream.
@@ -132,15 +124,6 @@ class ChangeFeed:
             DataError: while it is read: an object is damaged or gone; names it.
         """
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
-
-    def to_table(self) -> pa.Table:
-        """Return all changes as an Arrow table, in memory."""
-        return self.reader().read_all()
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the changes as a capsule of Arrow's C stream interface."""
-        reader: Any = self.reader()
-        return reader.__arrow_c_stream__(requested_schema)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for state in self._states:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from cairn.errors import ConfigError, DataError, PackageMissingError
+from cairn.reader.arrow_stream import ArrowStream
 from cairn.reader.families import PARTITION
 from cairn.reader.parallel import OpenedAhead, in_threads
 from cairn.reader.rows.decoder import is_placeholder
@@ -41,7 +42,7 @@ _COUNTING_THREADS = 4
 _HAD_NO_NAME = frozenset({None, "dedupe"})
 
 
-class State:
+class State(ArrowStream):
     """The rows of one store or family at one batch. Any Arrow tool takes it as a stream.
 
     Attributes:
@@ -154,11 +155,6 @@ class State:
             PackageMissingError: polars is not installed.
         """
         return _require("polars").from_arrow(self.to_table())
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the rows as a capsule of Arrow's C stream interface."""
-        reader: Any = self.reader()
-        return reader.__arrow_c_stream__(requested_schema)
 
     def count_keys(self) -> int:
         """Return the number of keys; of a list, all elements of a key count as one.

@@ -27,7 +27,6 @@ from cairn.reader.findings import Finding, Place
 from cairn.reader.rows.partition_hash import partition_of
 from cairn.reader.spark.logs import list_batches, read_commit, read_conf
 from cairn.reader.state import State
-from cairn.reader.stores.cairn import CairnRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -320,12 +319,11 @@ def _rows(
             place=where,
             batch=state.batch,
         )
-    if isinstance(store, CairnRows):
-        said = store.version.counts.get(store.families[family.family].family_id)
-        if said is not None and said != count:
-            yield Finding(
-                "row-count",
-                f"{family.name} has {count} keys, its changelog says {said}",
-                place=where,
-                batch=state.batch,
-            )
+    said = store.stored_count(family.family)
+    if said is not None and said != count:
+        yield Finding(
+            "row-count",
+            f"{family.name} has {count} keys, its changelog says {said}",
+            place=where,
+            batch=state.batch,
+        )

@@ -25,12 +25,11 @@ from cairn.reader.rows.stored import StoredRows
 from cairn.reader.stores.base import DEFAULT_FAMILY, Changes, ReadLimits, StoredFamily
 from cairn.reader.stores.checksums import without_checksums
 from cairn.reader.stores.files import StoreFiles
-from cairn.reader.stores.overlay import LayeredRows, find
+from cairn.reader.stores.overlay import LayeredRows, LayeredStore, find
 from cairn.reader.stores.records import Records, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Self
 
     from cairn.reader.stores.columns import Positions
     from cairn.storage.base import ObjectStore
@@ -40,8 +39,11 @@ _FAMILY = StoredFamily(0, is_list=False)
 _WORD_BYTES = 8
 
 
-class HdfsRows:
-    """The rows of one store at one version. Not thread-safe."""
+class HdfsRows(LayeredStore):
+    """The rows of one store at one version. Not thread-safe.
+
+    The snapshot has no index: ``get`` reads it whole.
+    """
 
     families: Mapping[str, StoredFamily] = {DEFAULT_FAMILY: _FAMILY}
 
@@ -72,29 +74,7 @@ class HdfsRows:
         self._files = StoreFiles(objects, folder)
         self._version = version
         self._snapshot, self._deltas = _choose(self._files, version)
-        self._layers = LayeredRows(self._base_rows, self._base_get, self._changes, self._limits)
-
-    def stored_count(self, family: str) -> int | None:  # noqa: ARG002 - see ``StoreRows``
-        """Return ``None``: Spark's changelogs do not have it."""
-        return None
-
-    def rows(self, family: str) -> Iterator[StoredRows]:
-        """Yield the rows; see ``StoreRows``."""
-        return self._layers.rows(self.families[family].family_id)
-
-    def get(self, family: str, key: bytes) -> bytes | None:
-        """Return the value of one key, or ``None``; the snapshot has no index: it is read whole."""
-        return self._layers.get(self.families[family].family_id, key)
-
-    def close(self) -> None:
-        """Release the changes that are held."""
-        self._layers.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self.layers = LayeredRows(self._base_rows, self._base_get, self._changes, self._limits)
 
     def _base_rows(self, family: int) -> Iterator[StoredRows]:  # noqa: ARG002 - there is only one
         """Yield the rows of the snapshot."""

@@ -139,9 +139,10 @@ class StorePlace:
             return None
         if partition < len(self.unique_ids):
             ids = self.unique_ids[partition]
-            place = _STORES_OF_A_JOIN.index(self.store) if len(ids) > 1 else 0
-            if place < len(ids):
-                return ids[place]
+            if len(ids) == 1:
+                return ids[0]
+            if self.store in _STORES_OF_A_JOIN[: len(ids)]:
+                return ids[_STORES_OF_A_JOIN.index(self.store)]
         raise MissingError(
             f"the commit log has no id of the store {self.operator}/{partition}/{self.store}",
             version=self.version,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -36,11 +36,11 @@ from cairn.reader.stores.columns import (
 from cairn.reader.stores.records import OP_DELETE_RANGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from cairn.reader.stores.base import ReadLimits
+    from cairn.reader.stores.base import ReadLimits, StoredFamily
     from cairn.reader.stores.columns import Column, Flags
 
 _MAX_PARTS = 1 << 20
@@ -403,3 +403,37 @@ def _too_large(max_bytes: int) -> RowTooLargeError:
         f"the changes of one key have more than {max_bytes} bytes",
         next_step="read with a larger memory_bytes",
     )
+
+
+class LayeredStore:
+    """What the stores of Spark's providers have in common; see ``StoreRows``.
+
+    Attributes:
+        families: the column families by name.
+        layers: their rows.
+    """
+
+    families: Mapping[str, StoredFamily]
+    layers: LayeredRows
+
+    def stored_count(self, family: str) -> int | None:  # noqa: ARG002 - see ``StoreRows``
+        """Return ``None``: Spark's changelogs do not have it."""
+        return None
+
+    def rows(self, family: str) -> Iterator[StoredRows]:
+        """Yield the rows of a family; see ``StoreRows``."""
+        return self.layers.rows(self.families[family].family_id)
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """Return the value of one key, or ``None``."""
+        return self.layers.get(self.families[family].family_id, key)
+
+    def close(self) -> None:
+        """Release the changes that are held."""
+        self.layers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

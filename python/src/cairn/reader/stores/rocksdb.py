@@ -29,7 +29,7 @@ from cairn.reader.stores.changelog import Changelog, LineageItem
 from cairn.reader.stores.checksums import without_checksums
 from cairn.reader.stores.columns import cells, joined, segments
 from cairn.reader.stores.files import StoreFiles
-from cairn.reader.stores.overlay import LayeredRows
+from cairn.reader.stores.overlay import LayeredRows, LayeredStore
 from cairn.reader.stores.records import OP_DELETE_RANGE, Records, read_records
 from cairn.reader.stores.snapshot_zip import ZIP_BYTES_MAX, SstObject, ZippedSnapshot
 from cairn.reader.stores.tables import Tables
@@ -38,7 +38,6 @@ from cairn.rocks.version_edits import sorted_runs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from typing import Self
 
     from cairn.reader.stores.columns import Column, Flags
     from cairn.rocks.version_edits import LiveFile
@@ -51,8 +50,11 @@ _FAMILY_BYTES = 2
 _LARGE = pa.large_binary()
 
 
-class RocksDbRows:
-    """The rows of one store at one version. Not thread-safe."""
+class RocksDbRows(LayeredStore):
+    """The rows of one store at one version. Not thread-safe.
+
+    Of the snapshot, ``get`` reads a few blocks.
+    """
 
     def __init__(
         self,
@@ -105,29 +107,7 @@ class RocksDbRows:
         )
         self._by_id = {family.family_id: family for family in self.families.values()}
         self._tables = self._open_tables(snapshot)
-        self._layers = LayeredRows(self._base_rows, self._base_get, self._changes, self._limits)
-
-    def stored_count(self, family: str) -> int | None:  # noqa: ARG002 - see ``StoreRows``
-        """Return ``None``: Spark's changelogs do not have it."""
-        return None
-
-    def rows(self, family: str) -> Iterator[StoredRows]:
-        """Yield the rows of a family; see ``StoreRows``."""
-        return self._layers.rows(self.families[family].family_id)
-
-    def get(self, family: str, key: bytes) -> bytes | None:
-        """Return the value of one key, or ``None``; of the snapshot, it reads a few blocks."""
-        return self._layers.get(self.families[family].family_id, key)
-
-    def close(self) -> None:
-        """Release the changes that are held."""
-        self._layers.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self.layers = LayeredRows(self._base_rows, self._base_get, self._changes, self._limits)
 
     def _open_tables(self, snapshot: ZippedSnapshot | None) -> Tables:
         if snapshot is None or self._snapshot is None:
