@@ -4,6 +4,7 @@ The public surface; users type every name here.  Spec: README.md, docs/configura
 errors docs/troubleshooting.md, for the state reader docs/reader.md.
 """
 
+from cairn.changing import gc, repair
 from cairn.errors import CairnError, ConfigError
 from cairn.jar import jar_path
 from cairn.opening import open_checkpoint
@@ -14,7 +15,9 @@ __all__ = [
     "CairnError",
     "ConfigError",
     "__version__",
+    "gc",
     "jar_path",
     "open_checkpoint",
+    "repair",
     "spark_conf",
 ]

@@ -27,6 +27,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- AlreadyExistsError            CAIRN_OBJECT_EXISTS
     |   +-- PreconditionFailedError       CAIRN_PRECONDITION_FAILED
     |   +-- FencedError                   CAIRN_FENCED
+    |   +-- InUseError                    CAIRN_IN_USE
     +-- DataError                         corrupt
     |   +-- CorruptError                  CAIRN_CORRUPT
     |   +-- MissingError                  CAIRN_MISSING
@@ -246,6 +247,12 @@ class FencedError(ConflictError):
     """A newer attempt has committed this version; this attempt must stop."""
 
     code = "CAIRN_FENCED"
+
+
+class InUseError(ConflictError):
+    """A driver uses the checkpoint, or a command that changes it."""
+
+    code = "CAIRN_IN_USE"
 
 
 class DataError(CairnError):

@@ -26,6 +26,7 @@ CODES = {
     "AlreadyExistsError": ("conflict", "CAIRN_OBJECT_EXISTS"),
     "PreconditionFailedError": ("conflict", "CAIRN_PRECONDITION_FAILED"),
     "FencedError": ("conflict", "CAIRN_FENCED"),
+    "InUseError": ("conflict", "CAIRN_IN_USE"),
     "CorruptError": ("corrupt", "CAIRN_CORRUPT"),
     "MissingError": ("corrupt", "CAIRN_MISSING"),
     "FormatVersionError": ("corrupt", "CAIRN_FORMAT_VERSION"),

@@ -6,6 +6,7 @@ Layer: checkpoint.  Spec: docs/checkpoint-format.md#deletion (orphans).
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
@@ -65,17 +66,49 @@ def next_sweep(swept_at_ms: int, store: StoreId, now: datetime | None) -> tuple[
     return min(swept_at_ms, now_ms), False
 
 
+@dataclass(frozen=True, slots=True)
+class SweepLimits:
+    """What is no orphan, whoever names it.
+
+    Attributes:
+        grace_ms: younger objects stay.
+        now_ms: the time, by the storage's clock; ``None``: that of the youngest object listed.
+        planned: the newest batch of Spark's log of offsets; ``None``: it is listed if need be.
+        is_held: no writer runs, so the files of a manifest may be deleted with it. Otherwise a
+            writer may be about to use them in a manifest of its own.
+    """
+
+    grace_ms: int
+    now_ms: int | None = None
+    planned: int | None = None
+    is_held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """The orphans of a store, in the order in which they are deleted.
+
+    Attributes:
+        pins: names of pins that nobody has renewed.
+        manifests: deleted before the objects that they name.
+        others: changelogs and SSTs.
+    """
+
+    pins: tuple[str, ...]
+    manifests: tuple[ObjectInfo, ...]
+    others: tuple[ObjectInfo, ...]
+
+
 def sweep_orphans(
     objects: ObjectStore,
     manifest: Manifest,
     kept: KeptVersions,
+    limits: SweepLimits,
     *,
-    grace_ms: int,
     fault: FaultHook = no_fault,
-) -> int:
-    """Delete orphans that are older than the grace period; return how many.
+) -> tuple[ObjectInfo, ...]:
+    """Delete orphans that are older than the grace period; return them.
 
-    Ages are by the storage's clock: "now" is the time of the youngest object of the listing.
     Other objects stay. Costs: four LISTs, a fifth if it deletes changelogs of format 1, and one GET
     per manifest that is not in the chain; one more of each kind if there is a pin that nobody
     renews, and one of Spark's log of offsets if there are old objects of versions above the newest.
@@ -84,28 +117,59 @@ def sweep_orphans(
         objects: at the store's root.
         manifest: the newest one that this writer stored or loaded, with its chain.
         kept: the versions that must stay loadable.
-        grace_ms: younger objects stay.
+        limits: what stays.
+        fault: called at each fault point.
+    """
+    found = find_orphans(objects, manifest, kept, limits, ends_pins=True, fault=fault)
+    fault(FaultPoint.SWEEP_BEFORE_DELETE)
+    others = _unchanged(objects, found.others)
+    for infos in (found.manifests, others):
+        if infos:
+            objects.delete([info.key for info in infos])
+    return (*found.manifests, *others)
+
+
+def find_orphans(
+    objects: ObjectStore,
+    manifest: Manifest,
+    kept: KeptVersions,
+    limits: SweepLimits,
+    *,
+    ends_pins: bool = False,
+    fault: FaultHook = no_fault,
+) -> Orphans:
+    """Return the orphans that are older than the grace period.
+
+    Args:
+        objects: see ``sweep_orphans``, as for the others.
+        manifest: see there.
+        kept: see there.
+        limits: see there.
+        ends_pins: whether to delete the pins that nobody has renewed, which must precede the
+            deletion of what they protect.
         fault: called at each fault point.
     """
     # SSTs first: an object that is uploaded or named after this listing is not in it. Pins before
     # manifests: an upload whose pin is not found any more does not use its manifest.
     ssts = list(objects.list(SST_PREFIX))
     changelogs = list(objects.list(CHANGELOG_PREFIX))
-    # Only of these: an SST that is old now was old when the pins were listed.
-    newest_ms = max(map(_modified_ms, (*ssts, *changelogs)), default=0)
-    pins = _pins(objects, newest_ms - grace_ms)
+    now_ms = limits.now_ms
+    if now_ms is None:
+        # Only of these: an SST that is old now was old when the pins were listed.
+        now_ms = max(map(_modified_ms, (*ssts, *changelogs)), default=0)
+    old_ms = now_ms - limits.grace_ms
+    pins, dead = _pins(objects, old_ms, ends_pins=ends_pins)
     if pins is None:
-        return 0
+        return Orphans((), (), ())
     uploads = {pin.upload_id for pin in pins}
-    reads = young_reads(pins, newest_ms - grace_ms)
+    reads = young_reads(pins, old_ms)
     fault(FaultPoint.SWEEP_AFTER_PINS)
     manifests = list(objects.list(SNAPSHOT_PREFIX))
     floor = floor_of(manifest, kept)
-    named = _named_ssts(objects, manifest, manifests)
     newest = kept.newest_version
-    old = [info for info in (*manifests, *changelogs) if _modified_ms(info) < newest_ms - grace_ms]
+    old = [info for info in (*manifests, *changelogs) if _modified_ms(info) < old_ms]
     # The logs after the listings: what is listed was written by a batch that was planned before.
-    last = _last_planned(objects, manifest, newest) if any(_above(newest, old)) else None
+    last = _last_planned(objects, manifest, newest, limits) if any(_above(newest, old)) else None
 
     past_ms = _past_ms(manifest, manifests, floor)
 
@@ -113,7 +177,7 @@ def sweep_orphans(
         return last is None or version <= last
 
     def is_orphan(info: ObjectInfo) -> bool:
-        if _modified_ms(info) >= newest_ms - grace_ms:
+        if _modified_ms(info) >= old_ms:
             return False
         match parse_name(info.key):
             case ManifestName(version, _):
@@ -129,17 +193,14 @@ def sweep_orphans(
                 return named is not None and info.key not in named and upload_id not in uploads
         return False
 
-    # A manifest is deleted before the objects that it names.
-    deletions = [
-        [info.key for info in infos if is_orphan(info)]
-        for infos in (manifests, [*changelogs, *ssts])
-    ]
-    fault(FaultPoint.SWEEP_BEFORE_DELETE)
-    _keep_changed(objects, changelogs, deletions[1])
-    for keys in deletions:
-        if keys:
-            objects.delete(keys)
-    return sum(map(len, deletions))
+    orphans = [info for info in manifests if is_orphan(info)]
+    left = [info for info in manifests if info not in orphans] if limits.is_held else manifests
+    named = _named_ssts(objects, manifest, left)
+    return Orphans(
+        pins=dead,
+        manifests=tuple(orphans),
+        others=tuple(filter(is_orphan, (*changelogs, *ssts))),
+    )
 
 
 def _past_ms(manifest: Manifest, listed: Iterable[ObjectInfo], floor: Version) -> int:
@@ -153,16 +214,15 @@ def _past_ms(manifest: Manifest, listed: Iterable[ObjectInfo], floor: Version) -
     return min((_modified_ms(info) for info in listed if info.key in chain), default=0)
 
 
-def _keep_changed(objects: ObjectStore, listed: list[ObjectInfo], keys: list[str]) -> None:
-    """Remove the plain names from ``keys`` that have another object since the listing.
+def _unchanged(objects: ObjectStore, orphans: tuple[ObjectInfo, ...]) -> tuple[ObjectInfo, ...]:
+    """Return the orphans without the plain names that have another object since the listing.
 
     The checkpoint may have been deleted and begun anew; all other names are never used again.
     """
-    plain = {info.key: info for info in listed if _is_plain(info)}
-    if plain.keys().isdisjoint(keys):
-        return
+    if not any(map(_is_plain, orphans)):
+        return orphans
     present = {info.key: info for info in objects.list(CHANGELOG_PREFIX)}
-    keys[:] = [key for key in keys if key not in plain or present.get(key) == plain[key]]
+    return tuple(info for info in orphans if not _is_plain(info) or present.get(info.key) == info)
 
 
 def _above(newest: Version, infos: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:
@@ -174,40 +234,49 @@ def _above(newest: Version, infos: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]
                     yield info
 
 
-def _last_planned(objects: ObjectStore, manifest: Manifest, newest: Version) -> Version | None:
+def _last_planned(
+    objects: ObjectStore, manifest: Manifest, newest: Version, limits: SweepLimits
+) -> Version | None:
     """Return the newest version that a planned batch makes; ``None`` if that is not known.
 
     Spark writes a batch into its log of offsets before the batch runs. So an object of a later
     version is of a run whose entries a person has removed, however far another executor is.
     """
-    try:
-        batch = newest_batch(objects, manifest.store, OFFSETS_PREFIX)
-    except AccessError as failure:
-        _LOG.info("versions above %d are not swept: %s", newest, failure)
-        return None
+    batch = limits.planned
+    if batch is None:
+        try:
+            batch = newest_batch(objects, manifest.store, OFFSETS_PREFIX)
+        except AccessError as failure:
+            _LOG.info("versions above %d are not swept: %s", newest, failure)
+            return None
     return None if batch is None else max(batch + 1, newest)
 
 
-def _pins(objects: ObjectStore, old_ms: int) -> tuple[Pin, ...] | None:
-    """Return the pins, and delete those that nobody has renewed.
+def _pins(
+    objects: ObjectStore, old_ms: int, *, ends_pins: bool
+) -> tuple[tuple[Pin, ...] | None, tuple[str, ...]]:
+    """Return the pins, and the names of those that nobody has renewed.
 
     Args:
         objects: at the store's root.
-        old_ms: pins from before this time are deleted.
+        old_ms: pins from before this time were not renewed.
+        ends_pins: whether these are deleted.
 
     Returns:
         ``None`` if there is a pin of an unknown kind: it may protect anything.
     """
     pins = list_pins(objects)
     if pins is None:
-        return None
-    dead = [name for pin in pins if pin.stored_ms < old_ms for name in pin.names]
+        return None, ()
+    dead = tuple(name for pin in pins if pin.stored_ms < old_ms for name in pin.names)
     if not dead:
-        return pins
+        return pins, ()
+    if not ends_pins:
+        return tuple(pin for pin in pins if pin.stored_ms >= old_ms), dead
     objects.delete(dead)
     # A writer that has renewed its pin meanwhile looks for the former object after that. If it
     # found that, the new object is in this listing.
-    return list_pins(objects)
+    return list_pins(objects), dead
 
 
 def _named_ssts(

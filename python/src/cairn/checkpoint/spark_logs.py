@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cairn.errors import DataError, RepartitionError
+from cairn.errors import DataError, InUseError, RepartitionError
 from cairn.format.spark_log import (
     COMMITS_PREFIX,
     OFFSETS_PREFIX,
@@ -164,6 +164,8 @@ def read_committed(checkpoint: ObjectStore, batch: int) -> CommittedBatch:
 def _named(checkpoint: ObjectStore, key: str) -> Iterator[None]:
     try:
         yield
+    except InUseError as error:
+        raise error.with_context(object_name=checkpoint.object_url(key)) from None
     except DataError as error:
         raise error.with_context(
             object_name=checkpoint.object_url(key),

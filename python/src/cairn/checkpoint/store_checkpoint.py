@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.faults import FaultHook, no_fault
-from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.orphans import SweepLimits, sweep_orphans
 from cairn.checkpoint.presence import header_under_plain_name, is_stored
 from cairn.checkpoint.purge import Purger, PurgeSchedule
 from cairn.checkpoint.recovery import Recovery
@@ -143,9 +143,8 @@ class StoreCheckpoint:
         """
         if not self.uploader.excludes_others():
             return 0
-        return sweep_orphans(
-            self.objects, manifest, kept, grace_ms=self.conf.orphan_grace_ms, fault=self._fault
-        )
+        limits = SweepLimits(self.conf.orphan_grace_ms)
+        return len(sweep_orphans(self.objects, manifest, kept, limits, fault=self._fault))
 
     def pin_content(self, checkpoint_id: CheckpointId | None) -> bytes:
         """Return the bytes of the pin of a read of a version."""

@@ -23,11 +23,13 @@ COMMANDS = {
     "cost": "Show what a checkpoint costs on S3.",
     "diff": "Show how the state differs between two batches.",
     "doctor": "Show what would stop a job here.",
+    "gc": "Show what nothing in a checkpoint needs, or delete it.",
     "get": "Show one key in every store that has it.",
     "history": "Show the batches that changed a key.",
     "jar": "Print the path of the jar that Spark needs.",
     "ls": "List the stores, batches or files of a checkpoint.",
     "query": "Query the state by SQL.",
+    "repair": "Show what would mend a checkpoint, or mend it.",
     "report": "Write a report about the state as HTML.",
     "show": "Show the rows of a store.",
     "undo-repartition": "Take back an offline repartition that was refused.",
@@ -86,5 +88,5 @@ def main() -> None:
     """Cairn: a state store for Spark Structured Streaming, and a reader of its state.
 
     The commands that take a LOCATION read the checkpoint of a query, of Cairn's or of Spark's own
-    state store providers, without Spark; they change nothing.
+    state store providers, without Spark. They change nothing, unless --apply is given.
     """

@@ -285,6 +285,11 @@ with_partitions: Callable[[Command], Command] = click.option(
 )
 
 
+def with_apply(help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's own name
+    """Add --apply; the command gets ``is_applied``."""
+    return click.option("--apply", "is_applied", is_flag=True, help=help)
+
+
 def _with(run: Any, parameters: list[Callable[[Any], Any]]) -> Any:  # noqa: ANN401 - a decorator
     for parameter in reversed(parameters):
         run = parameter(run)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cairn.cli.options import CheckpointCommand, Place, with_place
+from cairn.cli.options import CheckpointCommand, Place, with_apply, with_place
 
 if TYPE_CHECKING:
     from cairn.checkpoint.spark_logs import UnfinishedRepartition
@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=CheckpointCommand)
 @with_place
-@click.option(
-    "--apply",
-    "is_applied",
-    is_flag=True,
-    help="Delete the listed entries of Spark's logs. Stop the query first.",
-)
+@with_apply("Delete the listed entries of Spark's logs. Stop the query first.")
 def undo_repartition(place: Place, *, is_applied: bool) -> None:
     """Take back a refused offline repartition, so that the query starts again.
 

@@ -25,7 +25,8 @@ import pyarrow as pa
 
 from cairn.engine import control
 from cairn.engine.directories import WorkerDirectories
-from cairn.engine.worker import Worker, WorkerLimits
+from cairn.engine.resources import WorkerLimits
+from cairn.engine.worker import Worker
 from cairn.errors import CairnError, InternalError, ProtocolError, open_files_error
 from cairn.protocol.calls import StartAnswer, StartRequest, start_answer
 from cairn.release import RELEASE

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.errors import CorruptError, FormatVersionError
+from cairn.format import hold
 from cairn.format.fields import JsonObject, as_int, as_list, as_object, as_text, parse_object
 
 if TYPE_CHECKING:
@@ -94,7 +95,11 @@ def parse_offsets(data: bytes) -> OffsetEntry:
     Raises:
         CorruptError: the bytes are not one, or end early.
         FormatVersionError: its version is newer than 2.
+        InUseError: a command of Cairn's has put a hold in its place.
     """
+    held = hold.parse(data)
+    if held is not None:
+        raise held.error()
     version, lines = _version_and_lines(data, "offset log", _OFFSETS_VERSION_MAX)
     if not lines:
         raise CorruptError("the entry of the offset log ends after its first line")

@@ -41,6 +41,11 @@ RULES: Final[dict[str, Rule]] = {
         "Spark cannot read the entry of a batch, so the query does not start.",
         _RESTORE + "; or restart the query from an earlier batch",
     ),
+    "held": Rule(
+        "warning",
+        "A command changes the checkpoint, or was killed while it did; the query does not start.",
+        "wait for its end; if it does not run any more, run it again on the same machine",
+    ),
     "log-hole": Rule(
         "error",
         "A log lacks the entry of a batch between two others. Spark refuses to start the query if "

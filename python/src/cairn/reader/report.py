@@ -247,13 +247,7 @@ class _Making:
         findings += check_schema_paths(self._location, view)
         if not self._is_quick:
             findings += check_stores(
-                StoresCheck(
-                    view,
-                    self._ids(),
-                    self._limits,
-                    scan.begin,
-                    is_newest=view.batch == self._logs.committed[-1],
-                ),
+                StoresCheck(view, self._ids(), self._limits, self._logs.committed[-1], scan.begin),
                 self._families,
                 progress,
             )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from cairn.errors import DataError, MissingError
+from cairn.errors import DataError, InUseError, MissingError
 from cairn.format.fields import as_text, parse_object
 from cairn.reader.audit import audit_cairn, audit_rocksdb
 from cairn.reader.batch import BatchView
@@ -75,7 +75,7 @@ def verify(
         return
     yield from check_schema_paths(location, view)
     commits = read_ids(objects, batches.committed)
-    yield from check_stores(StoresCheck(view, commits, limits), families, progress)
+    yield from check_stores(StoresCheck(view, commits, limits, newest), families, progress)
 
 
 class PartitionRows(Protocol):
@@ -108,14 +108,14 @@ class StoresCheck:
         limits: of the memory of reads.
         observe: returns what gets the rows of a partition; threads call it with the families of
             the store, and the partition.
-        is_newest: whether no newer batch is committed.
+        newest: the newest committed batch, when the check began.
     """
 
     view: BatchView
     ids: Ids
     limits: ReadLimits
+    newest: int
     observe: Callable[[Sequence[Family], int], PartitionRows] = lambda *_: NoRows()
-    is_newest: bool = True
 
 
 def check_stores(
@@ -187,8 +187,15 @@ def _logs(objects: ObjectStore, batches: Batches) -> Iterator[Finding]:
                 objects.object_url(f"offsets/{batch}"),
                 batch=batch,
             )
+    entries = [
+        found
+        for read, numbers in ((read_conf, batches.planned), (read_commit, batches.all_commits))
+        for batch in numbers
+        for found in _entry(partial(read, objects, batch), batch)
+    ]
+    held = {found.batch for found in entries if found.rule == "held"}
     newest = max(batches.all_commits, default=-1)
-    ahead = [batch for batch in batches.planned if batch > newest]
+    ahead = [batch for batch in batches.planned if batch > newest and batch not in held]
     if len(ahead) > 1:
         yield Finding(
             "planned-ahead",
@@ -196,10 +203,7 @@ def _logs(objects: ObjectStore, batches: Batches) -> Iterator[Finding]:
             objects.object_url(f"offsets/{ahead[-1]}"),
             batch=ahead[-1],
         )
-    for batch in batches.planned:
-        yield from _entry(partial(read_conf, objects, batch), batch)
-    for batch in batches.all_commits:
-        yield from _entry(partial(read_commit, objects, batch), batch)
+    yield from entries
 
 
 def _entry(read: Callable[[], object], batch: int) -> Iterator[Finding]:
@@ -207,6 +211,8 @@ def _entry(read: Callable[[], object], batch: int) -> Iterator[Finding]:
         read()
     except MissingError:
         pass  # deleted since the listing
+    except InUseError as held:
+        yield Finding("held", held.message, held.object_name, batch=batch)
     except DataError as failure:
         yield Finding("log-entry", failure.message, failure.object_name, batch=batch)
 
@@ -257,7 +263,7 @@ def _by_store(families: Sequence[Family]) -> list[list[Family]]:
 
 
 def _has_gone_on(objects: ObjectStore, batch: int) -> bool:
-    """Return whether the query has committed newer batches: retention may have passed this one."""
+    """Return whether the query has committed newer batches: retention may have passed some."""
     return list_batches(objects).committed[-1:] > (batch,)
 
 
@@ -277,8 +283,8 @@ def _of_store(check: StoresCheck, families: Sequence[Family], partition: int) ->
                 yield from _rows(state, family, store, where, observed)
         observed.end()
     except DataError as failure:
-        rule = "state-unreadable" if check.is_newest else "batch-unreadable"
-        if isinstance(failure, MissingError) and _has_gone_on(place.objects, view.batch):
+        rule = "state-unreadable" if view.batch == check.newest else "batch-unreadable"
+        if isinstance(failure, MissingError) and _has_gone_on(place.objects, check.newest):
             rule = "query-went-on"
         yield Finding(rule, failure.message, failure.object_name, where, view.batch)
     try:

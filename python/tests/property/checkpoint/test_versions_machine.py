@@ -40,7 +40,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
-from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.orphans import SweepLimits, sweep_orphans
 from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checkpoint.reader_pins import PIN_AFTER_MS, RENEWAL_MS, ReaderPin, ReaderPins
 from cairn.checkpoint.retention import KeptVersions
@@ -355,7 +355,7 @@ class Versions(RuleBasedStateMachine):
         if machine.previous is not None:
             kept = KeptVersions(former.newest.version, KEEP, former.recent)
             self.world.purge(machine.previous, kept, self.world.clock.now())
-            sweep_orphans(self.world.objects, machine.previous, kept, grace_ms=GRACE_MS)
+            sweep_orphans(self.world.objects, machine.previous, kept, SweepLimits(GRACE_MS))
         self.world.run = present
 
     def holds(self, model: ModelVersion) -> bool:
@@ -395,7 +395,7 @@ class Versions(RuleBasedStateMachine):
         result = self.world.purge(machine.previous, kept, now, fault=begin_anew)
         if not is_done:
             sweep_orphans(
-                self.world.objects, result.manifest, kept, grace_ms=GRACE_MS, fault=begin_anew
+                self.world.objects, result.manifest, kept, SweepLimits(GRACE_MS), fault=begin_anew
             )
         if not is_done:
             machine.previous = result.manifest
@@ -440,7 +440,7 @@ class Versions(RuleBasedStateMachine):
         self.world.objects.put("changelog/900000.arrow", b"the storage's time")
         if machine.previous is not None:
             kept = KeptVersions(self.newest.version, KEEP, self.recent)
-            sweep_orphans(self.world.objects, machine.previous, kept, grace_ms=GRACE_MS)
+            sweep_orphans(self.world.objects, machine.previous, kept, SweepLimits(GRACE_MS))
 
     def try_snapshot(self, fault: FaultHook) -> None:
         """Take a snapshot with the files that earlier attempts of this machine have uploaded."""
@@ -483,7 +483,9 @@ class Versions(RuleBasedStateMachine):
             now = self.world.clock.now()
             result = self.world.purge(self.machine.previous, kept, now, fault=hook)
             self.machine.previous = result.manifest
-            sweep_orphans(self.world.objects, result.manifest, kept, grace_ms=GRACE_MS, fault=hook)
+            sweep_orphans(
+                self.world.objects, result.manifest, kept, SweepLimits(GRACE_MS), fault=hook
+            )
         except Crash:
             self.take_over()
 

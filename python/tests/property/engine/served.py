@@ -14,7 +14,8 @@ from commits import commit_reply
 
 from cairn.engine.channel import Connection
 from cairn.engine.directories import WorkerDirectories
-from cairn.engine.worker import Worker, WorkerLimits
+from cairn.engine.resources import WorkerLimits
+from cairn.engine.worker import Worker
 from cairn.protocol import frames
 from cairn.protocol.frames import Header
 from cairn.protocol.session_id import SessionId

@@ -20,7 +20,7 @@ from checkpoint_kit import (
 from running_query import Query
 
 from cairn.checkpoint.faults import FaultPoint
-from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS, next_sweep, sweep_orphans
+from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS, SweepLimits, next_sweep, sweep_orphans
 from cairn.errors import AccessError
 from cairn.format import manifest
 from cairn.format.names import changelog_name, manifest_name, reader_pin_name
@@ -187,7 +187,7 @@ def test_sweep_without_the_right_to_read_the_log_deletes_what_it_knows(query: Qu
     denied = _DeniedLogs("memory://bucket/state/0/3", query.world.bucket, query.world.clock)
     assert again.previous is not None
 
-    sweep_orphans(denied, again.previous, again.kept, grace_ms=GRACE_MS)
+    sweep_orphans(denied, again.previous, again.kept, SweepLimits(GRACE_MS))
 
     assert set(query.world.names("snapshot/")) == names
 
@@ -211,7 +211,7 @@ def test_sweep_keeps_a_plain_name_that_has_another_object_since_the_listing(
             query.world.objects.put("changelog/1.arrow", b"of the new run")
 
     sweep_orphans(
-        query.world.objects, query.previous, query.kept, grace_ms=GRACE_MS, fault=begin_anew
+        query.world.objects, query.previous, query.kept, SweepLimits(GRACE_MS), fault=begin_anew
     )
     assert query.world.objects.get("changelog/1.arrow").data == b"of the new run"
 

@@ -20,7 +20,7 @@ from checkpoint_kit import (
 from running_query import Query
 
 from cairn.checkpoint.faults import FaultPoint
-from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.orphans import SweepLimits, sweep_orphans
 from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checkpoint.upload import SnapshotResult
 from cairn.errors import BusyError, UnavailableError
@@ -47,7 +47,9 @@ def sweep(query: Query, fault: Callable[[str], None] = lambda _: None) -> int:
     world = query.world
     world.objects.put("changelog/900000.arrow", b"a young object: the storage's time")
     assert query.previous is not None
-    return sweep_orphans(world.objects, query.previous, query.kept, grace_ms=GRACE_MS, fault=fault)
+    return len(
+        sweep_orphans(world.objects, query.previous, query.kept, SweepLimits(GRACE_MS), fault=fault)
+    )
 
 
 def grown(query: Query) -> ModelVersion:

@@ -13,7 +13,7 @@ from checkpoint_kit import GRACE_MS, STORE, ModelVersion, World
 from running_query import KEEP, Query
 
 from cairn.checkpoint.faults import FaultPoint
-from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.orphans import SweepLimits, sweep_orphans
 from cairn.checkpoint.purge import Purger, PurgeSchedule
 from cairn.checkpoint.reader_pins import PIN_AFTER_MS, RENEWAL_MS, ReaderPin, ReaderPins
 from cairn.checkpoint.sst_cache import SstCache
@@ -240,7 +240,9 @@ def test_a_pin_of_an_unknown_kind_stops_every_deletion(
     assert result is None
     query.world.clock.advance(GRACE_MS / 1000 + 1)
     query.world.objects.put("changelog/999.arrow", b"a young object: the storage's time")
-    assert sweep_orphans(query.world.objects, query.previous, query.kept, grace_ms=GRACE_MS) == 0
+    assert (
+        sweep_orphans(query.world.objects, query.previous, query.kept, SweepLimits(GRACE_MS)) == ()
+    )
     assert query.world.names() == sorted([*before, "changelog/999.arrow"])
     assert "pin/savepoint-1.json" in caplog.text
 

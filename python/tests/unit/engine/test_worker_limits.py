@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cairn.engine.worker import WorkerLimits
+from cairn.engine.resources import WorkerLimits
 
 _MIB = 1 << 20
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rig import Rig, family
 
-from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.orphans import SweepLimits, sweep_orphans
 from cairn.checkpoint.retention import KeptVersions
 from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
 from cairn.errors import AccessError, CorruptError, MissingError
@@ -176,7 +176,7 @@ def sweep(rig: Rig) -> None:
     assert version is not None
     version = rig.state.chain.rebased(version)
     kept = KeptVersions(version.version, KEEP, rig.state.chain.changelogs(version.lineage))
-    sweep_orphans(rig.state.checkpoint.objects, manifest, kept, grace_ms=-1)
+    sweep_orphans(rig.state.checkpoint.objects, manifest, kept, SweepLimits(-1))
 
 
 def test_a_store_idle_for_longer_than_retention_loads(stores: Stores) -> None:

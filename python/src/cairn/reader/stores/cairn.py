@@ -89,6 +89,7 @@ class CairnRows:
     Attributes:
         families: the column families by name.
         columns: the same, as the changelog describes them.
+        damages: of the objects that reads have gone around so far.
 
     Raises:
         MissingError, CorruptError: no way leads to the version; names the objects.
@@ -109,6 +110,7 @@ class CairnRows:
         self._limits = limits or ReadLimits()
         self._detours: Iterator[StoreVersion] | None = None
         self._changelogs: dict[VersionRef, Changelog] = {}
+        self.damages: list[CairnError] = []
         self._way = StoreVersion.empty(version)
         if version:
             self._plan()
@@ -158,6 +160,7 @@ class CairnRows:
             if self._pin is not None:
                 self._pin.explain(first)
             raise first
+        self.damages.append(failure)
         self._take(way)
 
     # -- rows ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from checkpoint_kit import (
 )
 
 from cairn.checkpoint.faults import FaultHook, no_fault
-from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.orphans import SweepLimits, sweep_orphans
 from cairn.checkpoint.purge import PurgeResult
 from cairn.checkpoint.retention import KeptVersions
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
@@ -82,7 +82,9 @@ class Query:
     def sweep(self) -> int:
         """Sweep orphans."""
         assert self.previous is not None
-        return sweep_orphans(self.world.objects, self.previous, self.kept, grace_ms=GRACE_MS)
+        return len(
+            sweep_orphans(self.world.objects, self.previous, self.kept, SweepLimits(GRACE_MS))
+        )
 
     def check(self) -> None:
         """Load every kept version and compare its rows."""

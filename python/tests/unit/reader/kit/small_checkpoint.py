@@ -80,12 +80,19 @@ class SmallCheckpoint:
             else:
                 rows[user] = value
                 target.append(("put", key_row(user), value_row(*value)))
+        self.plan(batch)
+        self._commit(batch, by_partition)
+        self.rows.append(rows)
+
+    def plan(self, batch: int) -> None:
+        """Write the entry of a batch into the offset log."""
         metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": self._conf}
         self._put(f"offsets/{batch}", b"v1\n" + json.dumps(metadata).encode() + b"\n-")
+
+    def _commit(self, batch: int, by_partition: Mapping[int, list[Change]]) -> None:
         for partition, writes in by_partition.items():
             self._put(f"state/0/{partition}/{batch + 1}.delta", compressed(plain(writes)))
         self._put(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":%d}' % batch)
-        self.rows.append(rows)
 
     def _put(self, key: str, data: bytes) -> None:
         path = self.folder / key

@@ -1,0 +1,84 @@
+"""The functions that change a checkpoint: each returns a plan, and the plan's ``apply`` changes it.
+
+Layer: cli's side (nothing below imports it); what does the work is imported by the first call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cairn.offline.gc import GcPlan
+    from cairn.offline.repair import RepairPlan
+
+    Progress = Callable[[int, int], None]
+
+_GRACE_S = 3_600
+
+
+def repair(
+    location: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> RepairPlan:
+    """Return what would mend a checkpoint of Cairn's: ``plan.steps``; ``plan.apply()`` does it.
+
+    Reads the whole state of the newest batch. Close the plan, or use it in a ``with`` statement.
+
+    Args:
+        location: the query's ``checkpointLocation``; see ``open_checkpoint``.
+        storage_options: see ``open_checkpoint``.
+        progress: called with the number of partitions of stores that were read, and of all.
+
+    Raises:
+        UnsupportedStateError: it is a checkpoint of Spark's own provider.
+        InUseError: the query goes on meanwhile.
+        NotThereError: there is no query at this location.
+        ConfigError, SchemeError: as for ``open_checkpoint``.
+    """
+    from cairn.clock import SYSTEM_CLOCK  # noqa: PLC0415 - see opening
+    from cairn.location import open_location  # noqa: PLC0415
+    from cairn.offline.repair import RepairPlan  # noqa: PLC0415
+    from cairn.reader.stores.base import ReadLimits  # noqa: PLC0415
+
+    objects = open_location(location, storage_options)
+    try:
+        return RepairPlan(objects, ReadLimits(), SYSTEM_CLOCK, progress)
+    except BaseException:
+        objects.close()
+        raise
+
+
+def gc(
+    location: str,
+    *,
+    grace_s: int = _GRACE_S,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> GcPlan:
+    """Return what nothing in a checkpoint of Cairn's needs: ``plan.orphans``.
+
+    ``plan.apply()`` deletes it. Close the plan, or use it in a ``with`` statement.
+
+    Args:
+        location: the query's ``checkpointLocation``; see ``open_checkpoint``.
+        grace_s: younger objects stay, which a task may be about to use.
+        storage_options: see ``open_checkpoint``.
+        progress: called with the number of partitions of stores that were listed, and of all.
+
+    Raises:
+        UnsupportedStateError, NotThereError, ConfigError, SchemeError: as for ``repair``.
+    """
+    from cairn.clock import SYSTEM_CLOCK  # noqa: PLC0415 - see opening
+    from cairn.location import open_location  # noqa: PLC0415
+    from cairn.offline.gc import GcPlan  # noqa: PLC0415
+
+    objects = open_location(location, storage_options)
+    try:
+        return GcPlan(objects, grace_s=grace_s, clock=SYSTEM_CLOCK, progress=progress)
+    except BaseException:
+        objects.close()
+        raise

@@ -1,0 +1,79 @@
+r"""Hold: the entry of Spark's offset log that stands there while a command changes a checkpoint.
+
+Layer: format (no I/O).  Spec: docs/checkpoint-format.md#hold.
+
+    hold := text "\n" json "\n"
+
+Spark takes neither for an entry of its own, and shows the text in its error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from cairn.errors import CorruptError, InUseError
+from cairn.format.fields import as_int, as_text, dump_object, parse_object
+
+FORMAT_VERSION = 1
+_MAGIC = "CAIRN-HOLD"
+_LINES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Who changes a checkpoint.
+
+    Attributes:
+        command: of ``cairn``.
+        host: the name of its machine.
+        pid: the id of its process there.
+        token: unique.
+        since_ms: when it began, by the machine's clock.
+    """
+
+    command: str
+    host: str
+    pid: int
+    token: str
+    since_ms: int
+
+    def __str__(self) -> str:
+        since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="seconds")
+        return (
+            f"`cairn {self.command}` changes this checkpoint, in process {self.pid} on {self.host} "
+            f"since {since}"
+        )
+
+    def error(self) -> InUseError:
+        """Return the error of whoever meets it."""
+        return InUseError(
+            str(self),
+            next_step="wait for its end. If it does not run any more, run it again there: it takes "
+            "the hold over; from another machine, delete this entry before",
+        )
+
+
+def encode(hold: Hold) -> bytes:
+    """Return the entry's bytes."""
+    text = f"{hold}: wait for its end, or run it again if it does not run any more"
+    fields = {"magic": _MAGIC, "format": FORMAT_VERSION, **asdict(hold)}
+    return f"{text}\n{dump_object(fields)}\n".encode()
+
+
+def parse(data: bytes) -> Hold | None:
+    """Return the hold; ``None`` if the bytes are none."""
+    lines = data.split(b"\n")
+    if len(lines) != _LINES + 1 or _MAGIC.encode() not in lines[1]:
+        return None
+    try:
+        fields = parse_object(lines[1], "the hold")
+        return Hold(
+            command=as_text(fields.get("command"), "command"),
+            host=as_text(fields.get("host"), "host"),
+            pid=as_int(fields.get("pid"), "pid"),
+            token=as_text(fields.get("token"), "token"),
+            since_ms=as_int(fields.get("since_ms"), "since_ms"),
+        )
+    except CorruptError:
+        return None

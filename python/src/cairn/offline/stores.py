@@ -1,0 +1,155 @@
+"""The stores of one of Cairn's checkpoints at a batch, one per partition.
+
+Layer: offline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cairn.checkpoint.stored_versions import DAMAGES, StoredVersions
+from cairn.errors import UnsupportedStateError
+from cairn.ids import StoreId, VersionRef
+from cairn.reader.audit import audit_cairn
+from cairn.reader.findings import Place
+from cairn.reader.stores.cairn import CairnRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cairn.errors import CairnError
+    from cairn.reader.batch import BatchView
+    from cairn.reader.stores.base import ReadLimits
+    from cairn.reader.stores.opening import StorePlace
+    from cairn.reader.verify import Ids
+    from cairn.storage.base import ObjectStore
+
+_DAMAGED = frozenset({"object-missing", "object-damaged"})
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at a store has found.
+
+    Attributes:
+        failure: why nothing leads to the version; ``None``: its rows could be read.
+        damaged: objects that are missing or damaged, and what is wrong with them.
+    """
+
+    failure: CairnError | None
+    damaged: Mapping[str | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStore:
+    """One store of an operator in one partition, at the version of a batch."""
+
+    stores: StorePlace
+    partition: int
+
+    @property
+    def id(self) -> StoreId:
+        """What its objects name."""
+        return StoreId(self.stores.operator, self.partition, self.stores.store)
+
+    @property
+    def place(self) -> Place:
+        """What findings name."""
+        return Place(self.stores.operator, self.partition, self.stores.store)
+
+    @property
+    def folder(self) -> str:
+        """Its root, relative to the checkpoint."""
+        return self.stores.folder(self.partition)
+
+    @property
+    def checkpoint_format(self) -> int:
+        """Spark's, 1 or 2."""
+        return 1 if self.stores.unique_ids is None else 2
+
+    @property
+    def version(self) -> int:
+        """Spark's number of the version."""
+        return self.stores.version
+
+    @property
+    def checkpoint_id(self) -> str | None:
+        """Spark's id of the version; ``None`` in checkpoint format 1."""
+        return self.stores.id_of(self.partition)
+
+    def open(self) -> ObjectStore:
+        """Return its objects; the caller closes them."""
+        objects = self.stores.objects
+        return objects.at(objects.object_url(self.folder))
+
+    def versions(self, root: ObjectStore) -> StoredVersions:
+        """Return what reads its changelogs and manifests."""
+        return StoredVersions(root, self.id, self.checkpoint_format)
+
+    def look(self, ids: Ids, limits: ReadLimits) -> Look:
+        """Read all rows of the version, undecoded, and compare the names and sizes of objects.
+
+        Args:
+            ids: Spark's checkpoint ids of the committed batches, by batch.
+            limits: of the memory.
+
+        Raises:
+            FormatVersionError, UnavailableError, ...: that is not known.
+        """
+        damaged: dict[str | None, str] = {}
+        try:
+            with self.open_rows(limits) as rows:
+                for family in rows.families:
+                    for _ in rows.rows(family):
+                        pass
+                damaged = {one.object_name: one.message for one in rows.damages}
+        except DAMAGES as failure:
+            return Look(failure, {})
+        versions = {
+            batch + 1: self.stores.at_batch(batch, of_batch).id_of(self.partition)
+            for batch, of_batch in ids.items()
+            if batch < self.version
+        }
+        for found in audit_cairn(self.stores, self.partition, versions):
+            if found.rule in _DAMAGED:
+                damaged.setdefault(found.object_name, found.message)
+        return Look(None, damaged)
+
+    def open_rows(self, limits: ReadLimits) -> CairnRows:
+        """Return the rows of the version; the caller closes them."""
+        root = self.open()
+        try:
+            return CairnRows(self.versions(root), self.version, self.checkpoint_id, limits)
+        except BaseException:
+            root.close()
+            raise
+
+    def newest(self, versions: StoredVersions) -> VersionRef:
+        """Return the object that has the content of the version: that of its real version.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        if self.checkpoint_id is not None:
+            return VersionRef.named(self.version, self.checkpoint_id)
+        return versions.read_header(self.version, None).header.ref
+
+
+def cairn_stores(view: BatchView) -> Iterator[PartitionStore]:
+    """Yield all stores of a batch, in all partitions.
+
+    Raises:
+        UnsupportedStateError: it is the state of another provider.
+    """
+    if view.provider != "cairn":
+        raise UnsupportedStateError(
+            "this is a checkpoint of Spark's own provider, which Cairn only reads",
+            object_name=view.objects.url,
+            next_step="`cairn verify` says what is wrong with it, and what mends it",
+        )
+    for operator in view.operators:
+        for store in operator.stores:
+            place = view.place(operator, store)
+            for partition in range(operator.partitions):
+                yield PartitionStore(place, partition)
