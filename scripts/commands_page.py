@@ -34,7 +34,7 @@ INTRODUCTION = """\
 
 The commands with a LOCATION read the checkpoint of a query: one of Cairn's, or of Spark's
 HDFS-backed or RocksDB provider. They need no Spark, and change nothing; exceptions are
-`undo-repartition --apply` and `doctor --write`. The same from Python: [reader.md](reader.md).
+those with `--apply`, and `doctor --write`. The same from Python: [reader.md](reader.md).
 
 The examples read `examples/sample-checkpoint`, which is in the repository: the state of a small
 shop, whose query joins orders with payments (operator 1) and keeps totals per customer by
@@ -115,6 +115,8 @@ EXAMPLES = {
     "query": f"""cairn query {SAMPLE} "from op1_left where not matched" --to open.parquet""",
     "bisect": f"""cairn bisect {SAMPLE} "exists (from op0_total where paid > 300)\"""",
     "cost": f"cairn cost {SAMPLE} --advice -o json",
+    "gc": "cairn gc s3://bucket/checkpoint --apply",
+    "repair": "cairn repair s3://bucket/checkpoint --apply",
     "doctor": "cairn doctor s3://bucket/checkpoint --write $(cairn conf workers=2)",
     "diff": "cairn diff s3://bucket/checkpoint 100 latest --s3-endpoint https://minio:9000",
     "report": f"cairn report {SAMPLE} --to report.html",

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.orphans import SweepLimits, sweep_orphans
 from cairn.checkpoint.purge import Purger
 from cairn.checkpoint.retention import KeptVersions
 from cairn.format import manifest as manifest_format
@@ -148,7 +148,7 @@ class Leftovers:
         remaining = newest if purged is None else purged.manifest
         # The SSTs of a manifest that one sweep deletes are orphans of the next one.
         for _ in range(2):
-            sweep_orphans(objects, remaining, versions, grace_ms=OVER_MS)
+            sweep_orphans(objects, remaining, versions, SweepLimits(OVER_MS))
         self.deleted += len(present) - len(_names(objects))
 
 

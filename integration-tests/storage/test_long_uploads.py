@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.orphans import SweepLimits, sweep_orphans
 from cairn.checkpoint.retention import KeptVersions
 from cairn.format import manifest as manifest_format
 from cairn.format.manifest import ChangelogRef, Manifest
@@ -97,7 +97,7 @@ class Scene:
         base = self.first.changelogs[-1].base
         recent = (ChangelogRef(version, base),)
         kept = KeptVersions(self.store.version, 10, recent)
-        return sweep_orphans(self.objects, self.first, kept, grace_ms=GRACE_MS)
+        return len(sweep_orphans(self.objects, self.first, kept, SweepLimits(GRACE_MS)))
 
     def count(self, prefix: str) -> int:
         """Return the number of objects."""

@@ -1,6 +1,6 @@
 """Holding a checkpoint: no driver uses it while a command changes it.
 
-Layer: offline.  Spec: docs/checkpoint-format.md#hold, docs/adr/0044-a-command-holds-it.md.
+Layer: offline.  Spec: docs/checkpoint-format.md#hold; ADR 44.
 
 A batch begins with an entry of Spark's offset log, which only one driver can create. A hold is the
 next entry: a driver that is running fails at its next batch, and one that starts refuses the entry

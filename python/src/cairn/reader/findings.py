@@ -39,7 +39,7 @@ RULES: Final[dict[str, Rule]] = {
     "log-entry": Rule(
         "error",
         "Spark cannot read the entry of a batch, so the query does not start.",
-        _RESTORE + "; or restart the query from an earlier batch",
+        _RESTORE + "; or let `cairn repair` remove it, if it is that of a newest batch",
     ),
     "held": Rule(
         "warning",
@@ -55,13 +55,14 @@ RULES: Final[dict[str, Rule]] = {
     "commit-without-plan": Rule(
         "error",
         "A batch is committed, but the offset log does not have it: nobody knows what it read.",
-        _RESTORE,
+        _RESTORE + "; or let `cairn repair` go back to the batch before, if it is the newest",
     ),
     "planned-ahead": Rule(
         "error",
         "Several batches are planned after the last committed one. Spark plans one batch ahead.",
-        "compare the two logs; if commits were deleted, restore them, else delete the entries of "
-        "offsets that are more than one ahead: the query then repeats its batches from there",
+        "compare the two logs; if commits were deleted, restore them, else let `cairn repair` "
+        "remove the entries of offsets that are more than one ahead: the query then repeats its "
+        "batches from there",
     ),
     "operator-metadata": Rule(
         "error",
@@ -78,7 +79,8 @@ RULES: Final[dict[str, Rule]] = {
     "state-unreadable": Rule(
         "error",
         "The state of the newest committed batch cannot be read: the query cannot go on from it.",
-        "restore the object that the finding names, or restart the query from an earlier batch",
+        "restore the object that the finding names; or, with Cairn's provider, let `cairn repair` "
+        "go back to the last batch that is whole",
     ),
     "query-went-on": Rule(
         "note",
@@ -108,12 +110,13 @@ RULES: Final[dict[str, Rule]] = {
     "object-missing": Rule(
         "error",
         "An object that others name does not exist.",
-        _RESTORE + "; someone, or a rule of the bucket, has deleted it",
+        _RESTORE + "; or, with Cairn's provider, let `cairn repair` take a snapshot around it. "
+        "Someone, or a rule of the bucket, has deleted it",
     ),
     "object-damaged": Rule(
         "error",
         "An object contradicts its checksum, its length or its grammar.",
-        _RESTORE,
+        _RESTORE + "; or, with Cairn's provider, let `cairn repair` take a snapshot around it",
     ),
     "snapshot-lags": Rule(
         "warning",
@@ -123,7 +126,8 @@ RULES: Final[dict[str, Rule]] = {
     "orphan": Rule(
         "note",
         "No other object names this one: an attempt that failed has left it.",
-        "the query's own clean-up deletes it, at most a day later, while the query runs",
+        "the query's own clean-up deletes it, at most a day later, while the query runs; or "
+        "`cairn gc`",
     ),
     "unknown-object": Rule(
         "note",

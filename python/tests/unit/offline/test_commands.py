@@ -1,0 +1,119 @@
+"""`cairn repair` and `cairn gc` on the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cairn_checkpoint import CairnCheckpoint, age
+from click.testing import CliRunner, Result
+
+from cairn.cli.main import main
+
+HOLDS = """
+import sys, time
+from cairn.offline.hold import HeldCheckpoint
+from cairn.storage.open import open_store
+with HeldCheckpoint(open_store(sys.argv[1], {}), "repair"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> CairnCheckpoint:
+    """Return a checkpoint with four batches, whose newest changelog is gone and whose logs are old.
+
+    It has an orphan, too.
+    """
+    written = CairnCheckpoint(tmp_path / "ck", tmp_path / "local")
+    for batch in range(4):
+        written.commit({user: (batch, user) for user in range(20)})
+        if batch < 3:
+            written.snapshot()
+    written.stop()
+    next((written.folder / "state/0/1/changelog").glob("4_*")).unlink()
+    orphan = written.folder / f"state/0/0/sst/{'ab' * 16}.sst"
+    orphan.write_bytes(b"left")
+    age(orphan)
+    return written
+
+
+def run(*arguments: str) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(main, list(arguments))
+
+
+def rows_of(result: Result) -> list[dict[str, object]]:
+    """Return the rows of the output."""
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_repair_prints_its_plan_and_then_does_it(written: CairnCheckpoint) -> None:
+    """The exit code says whether something is left to do."""
+    folder = str(written.folder)
+
+    planned = run("repair", folder, "-o", "ndjson")
+    done = run("repair", folder, "-o", "ndjson", "--apply")
+    again = run("repair", folder, "-o", "json")
+
+    assert (planned.exit_code, done.exit_code, again.exit_code) == (3, 0, 0)
+    assert "Nothing was changed" in planned.stderr
+    for result, is_done in ((planned, False), (done, True)):
+        (row,) = rows_of(result)
+        assert row["action"] == "remove-entry"
+        assert str(row["object"]).endswith("commits/3")
+        assert row["done"] is is_done
+    assert again.stdout.strip() == "[]"
+    assert (written.folder / "offsets/3").exists()
+
+
+def test_gc_prints_its_plan_and_then_does_it(written: CairnCheckpoint) -> None:
+    """Sizes are there for a person to decide."""
+    folder = str(written.folder)
+
+    planned = run("gc", folder)
+    done = run("gc", folder, "-o", "ndjson", "--apply")
+
+    assert planned.exit_code == 3
+    assert "1 objects, 4 bytes. Nothing was deleted." in planned.stderr
+    assert done.exit_code == 0, done.output
+    assert [row["bytes"] for row in rows_of(done)] == [4]
+    assert run("gc", folder).exit_code == 0
+
+
+def test_a_command_that_was_killed_is_followed_by_another(written: CairnCheckpoint) -> None:
+    """A real `kill -9`: while the process lives nobody else may change the checkpoint."""
+    folder = str(written.folder)
+    with subprocess.Popen(  # noqa: S603 - this file's own program
+        [sys.executable, "-c", HOLDS, folder], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        beside = run("repair", folder, "--apply")
+        found = run("verify", folder, "-o", "ndjson")
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+
+    after = run("repair", folder, "--apply")
+
+    assert beside.exit_code == 1
+    assert f"process {holder.pid} on" in beside.output
+    assert "CAIRN_IN_USE" in beside.output
+    rules = {str(row["rule"]) for row in rows_of(found)}
+    assert "held" in rules
+    assert "planned-ahead" not in rules
+    assert after.exit_code == 0, after.output
+    assert sorted(path.name for path in (written.folder / "offsets").glob("[0-9]*")) == list("0123")
+
+
+def test_a_folder_without_a_query_is_not_there(tmp_path: Path) -> None:
+    """A misspelled location must not look as if nothing were to do."""
+    for command in ("repair", "gc"):
+        result = run(command, str(tmp_path))
+        assert result.exit_code == 4
+        assert "CAIRN_NOT_THERE" in result.output
