@@ -195,6 +195,8 @@ def _who(found: Hold) -> tuple[str, int]:
 
 
 def _is_alive(pid: int) -> bool:
+    if pid == os.getpid():
+        return False  # in a container each process may have the same
     with suppress(ProcessLookupError):
         try:
             os.kill(pid, 0)

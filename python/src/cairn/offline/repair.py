@@ -209,7 +209,10 @@ class RepairPlan(Plan):
                     reason = f"{message}: the newest batch does not need it; {_RESTORE}"
                     yield Step("none", place, self.batch, name, reason)
         for one in check_logs(self._checkpoint, self._batches):
-            if one.object_name not in mended and one.rule not in _MENDED_BY_REMOVAL:
+            is_behind = self.batch is not None and (one.batch or 0) > self.batch
+            if is_behind and one.rule in _MENDED_BY_REMOVAL:
+                continue
+            if one.object_name not in mended:
                 reason = f"{one.message}: {one.cure}"
                 yield Step("none", None, one.batch, one.object_name, reason)
 

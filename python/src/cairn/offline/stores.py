@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.stored_versions import DAMAGES, StoredVersions
-from cairn.errors import UnsupportedStateError
+from cairn.errors import AccessError, UnsupportedStateError
 from cairn.ids import StoreId, VersionRef
 from cairn.reader.audit import audit_cairn
 from cairn.reader.findings import Place
@@ -95,17 +95,22 @@ class PartitionStore:
             limits: of the memory.
 
         Raises:
-            FormatVersionError, UnavailableError, ...: that is not known.
+            AccessError, FormatVersionError, UnavailableError, ...: that is not known.
         """
-        damaged: dict[str | None, str] = {}
         try:
             with self.open_rows(limits) as rows:
                 for family in rows.families:
                     for _ in rows.rows(family):
                         pass
-                damaged = {one.object_name: one.message for one in rows.damages}
+                around = rows.damages
+        except AccessError:
+            raise  # these credentials may not read it; the query's may
         except DAMAGES as failure:
             return Look(failure, {})
+        for one in around:
+            if isinstance(one, AccessError):
+                raise one
+        damaged = {one.object_name: one.message for one in around}
         versions = {
             batch + 1: self.stores.at_batch(batch, of_batch).id_of(self.partition)
             for batch, of_batch in ids.items()
