@@ -32,7 +32,7 @@ processes.interrupt_on_sigterm()
 
 # No test measures speed: on a loaded machine none may fail. Tests whose examples are costly take a
 # share of max_examples. `make test-all` reads more examples: --hypothesis-profile=thorough.
-for _name, _examples in (("cairn", 100), ("thorough", 500)):
+for _name, _examples in (("cairn", 60), ("thorough", 500)):
     settings.register_profile(
         _name,
         deadline=None,

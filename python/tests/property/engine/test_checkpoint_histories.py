@@ -18,6 +18,7 @@ from spark_executors import Query
 
 assert settings.default is not None
 EXAMPLES = settings.default.max_examples // 8
+FEW_EXAMPLES = max(2, EXAMPLES // 6)  # the first example is the simplest one
 WEIGHTS = {
     "batches": 8,
     "batch": 6,
@@ -131,7 +132,7 @@ def test_each_load_has_the_rows_of_the_version_that_sparks_logs_name(
     play(steps, query)
 
 
-@settings(max_examples=EXAMPLES // 6)
+@settings(max_examples=FEW_EXAMPLES)
 @given(steps=STEPS, query=QUERIES)
 def test_what_a_history_leaves_behind_is_deleted_after_some_days(
     steps: list[Step], query: Query
@@ -140,7 +141,7 @@ def test_what_a_history_leaves_behind_is_deleted_after_some_days(
     play(steps, query, ScheduledDriver.settle)
 
 
-@settings(max_examples=EXAMPLES // 6)
+@settings(max_examples=FEW_EXAMPLES)
 @given(steps=SCHEDULED_STEPS, query=QUERIES)
 @example(steps=[], query=Query(2, kept=4, due=1))
 def test_scheduled_runs_alone_bound_lineages_and_delete_what_a_history_leaves_behind(

@@ -26,6 +26,8 @@ from cairn.rocks.sst.rows import MAX_KEY_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+assert settings.default is not None
+EXAMPLES = settings.default.max_examples // 4
 CF = 3
 MAX_ROWS = 20_000
 # All rows of one example, so that it takes a second at most.
@@ -160,7 +162,7 @@ def directory() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("write", [by_numpy, by_rocksdb, alternately])
-@settings(max_examples=25)
+@settings(max_examples=EXAMPLES)
 @given(
     shape=SHAPES,
     files=st.integers(1, 4),

@@ -111,6 +111,7 @@ class CairnRows:
         self._detours: Iterator[StoreVersion] | None = None
         self._changelogs: dict[VersionRef, Changelog] = {}
         self.damages: list[CairnError] = []
+        self._base: tuple[VersionRef, Tables] | None = None
         self._way = StoreVersion.empty(version)
         if version:
             self._plan()
@@ -225,6 +226,7 @@ class CairnRows:
     def close(self) -> None:
         """Free the memory, and close the objects. Idempotent."""
         self._changelogs.clear()
+        self._base = None
         if self._pin is not None:
             self._pin.release()
         self._versions.objects.close()
@@ -243,7 +245,7 @@ class CairnRows:
         """Yield keys and values of a range, by the present way."""
         way = self._way
         changelogs = self._fetch(way.lineage)
-        base = None if way.base.ref is None else self._tables(way.base.ref)
+        base = None if way.base.ref is None else self._tables_of(way.base.ref)
         for first, last in self._parts_of(column, changelogs, start, end):
             streams = [] if base is None else _base_streams(base, column, first, last)
             writes = [_writes(one, column.id, first, last) for one in changelogs]
@@ -263,7 +265,13 @@ class CairnRows:
                 self._changelogs[ref] = found
         return [self._changelogs[ref] for ref in refs]
 
-    def _tables(self, ref: VersionRef) -> Tables:
+    def _tables_of(self, ref: VersionRef) -> Tables:
+        """Return the tables of a snapshot; those of the last one are kept."""
+        if self._base is None or self._base[0] != ref:
+            self._base = ref, self._open_tables(ref)
+        return self._base[1]
+
+    def _open_tables(self, ref: VersionRef) -> Tables:
         manifest = self._versions.fetch_manifest(ref)
         objects = self._versions.objects
         files = {file.local_name: file for file in manifest.files}
