@@ -387,26 +387,27 @@ def _base_streams(
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[Entries]:
     """Yield the chunks of lists as appends; the chunks of one list become one."""
     names: list[bytes] = []
-    values: list[bytes] = []
+    parts: list[list[bytes]] = []
     for batch in batches:
         columns = (cast("list[bytes]", batch.column(name).to_pylist()) for name in _KEY_AND_VALUE)
         for name, value in zip(*columns, strict=True):
             key = layout.key_of_chunk(name)
             if names and names[-1] == key:
-                values[-1] += value
+                parts[-1].append(value)
             else:
                 names.append(key)
-                values.append(value)
+                parts.append([value])
         # More chunks of the last list may follow.
         if len(names) > 1:
-            yield _appends(names[:-1], values[:-1])
-            del names[:-1], values[:-1]
+            yield _appends(names[:-1], parts[:-1])
+            del names[:-1], parts[:-1]
     if names:
-        yield _appends(names, values)
+        yield _appends(names, parts)
 
 
-def _appends(names: list[bytes], values: list[bytes]) -> Entries:
+def _appends(names: list[bytes], parts: list[list[bytes]]) -> Entries:
     kinds = np.full(len(names), MERGE, np.uint8)
+    values = [b"".join(one) for one in parts]
     return entries_of(pa.array(names, pa.binary()), pa.array(values, pa.binary()), kinds)
 
 
