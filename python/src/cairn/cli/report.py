@@ -5,12 +5,12 @@ Layer: cli, over `Checkpoint.report`.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from cairn.cli.options import CheckpointCommand, Place, with_batch, with_place
+from cairn.cli.streams import show_partitions
 
 
 def _html(_: click.Context, __: click.Parameter, value: Path) -> Path:
@@ -69,7 +69,11 @@ def report(
 
     with place.open() as checkpoint:
         found = checkpoint.report(
-            batch=batch, operator=operator, store=store, is_quick=is_quick, progress=_progress
+            batch=batch,
+            operator=operator,
+            store=store,
+            is_quick=is_quick,
+            progress=show_partitions,
         )
     part = to.with_name(f".{to.name}.part")
     try:
@@ -77,10 +81,3 @@ def report(
         part.replace(to)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _progress(done: int, count: int) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if done == count else ""
-        click.echo(f"\r{done:,} of {count:,} partitions", err=True, nl=False)
-        click.echo(end, err=True, nl=False)

@@ -5,7 +5,6 @@ Layer: cli, over `Checkpoint.verify`.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +12,7 @@ import click
 from cairn.cli.exit_codes import Exit
 from cairn.cli.options import CheckpointCommand, Place, with_place
 from cairn.cli.output import Field, Output, with_output
+from cairn.cli.streams import show_partitions
 
 if TYPE_CHECKING:
     from cairn.reader.findings import Finding
@@ -42,17 +42,10 @@ def verify(place: Place, output: Output) -> None:
     """
     with place.open() as checkpoint:
         # All are known before the first is shown: the command has read everything by then.
-        findings = list(checkpoint.verify(_progress))
+        findings = list(checkpoint.verify(show_partitions))
         output.write_fields(FIELDS, map(_row, findings))
     if findings:
         click.get_current_context().exit(Exit.FINDINGS)
-
-
-def _progress(done: int, count: int) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if done == count else ""
-        click.echo(f"\r{done:,} of {count:,} partitions", err=True, nl=False)
-        click.echo(end, err=True, nl=False)
 
 
 def _row(found: Finding) -> list[Any]:
