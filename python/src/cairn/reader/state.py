@@ -180,7 +180,7 @@ class State(ArrowStream):
 
         If Spark's hash says in which partition the key is, only that one is read. Of a key with
         some of the key's columns these are all rows with the values; partitions are then read
-        whole.
+        whole. A key with -0.0 that no row has is that with 0.0: Spark groups them together.
 
         Args:
             key: values by the names of key columns.
@@ -207,13 +207,19 @@ class State(ArrowStream):
         family, found = self._family, []
         decoder = family.decoder()
         assert decoder is not None  # noqa: S101 - the caller has looked for a schema
-        key = decoder.encode_key(_key_of(family.columns, values, decoder.key_schema))
+        given = _key_of(family.columns, values, decoder.key_schema)
+        # The key itself comes first: not all operators store keys as a grouping has them.
+        keys = [decoder.encode_key(one) for one in (given, _grouped(given))]
         for partition in partitions:
             with self._open(family, partition) as store:
-                value = store.get(family.family, key) if family.family in store.families else None
-            if value is not None:
-                row = _stored(key, value)
-                found.append(self._batch(decoder, row, family.columns, partition))
+                if family.family not in store.families:
+                    continue
+                for key in dict.fromkeys(keys):
+                    value = store.get(family.family, key)
+                    if value is not None:
+                        row = _stored(key, value)
+                        found.append(self._batch(decoder, row, family.columns, partition))
+                        break
         return pa.Table.from_batches(found, self.schema)
 
     def _rows_with(self, values: Mapping[str, Any], partitions: Sequence[int]) -> pa.Table:
@@ -408,6 +414,17 @@ def _key_of(columns: Sequence[Column], values: Mapping[str, Any], schema: pa.Sch
             struct[field.type.field(part).name] = value.as_py()
             result[place] = struct
     return result
+
+
+def _grouped(value: Any) -> Any:  # noqa: ANN401 - any value of a key
+    """Return a value as Spark stores it in the keys of groupings: no -0.0, and one NaN."""
+    if isinstance(value, float):
+        return math.nan if math.isnan(value) else value + 0.0
+    if isinstance(value, dict):
+        return {name: _grouped(part) for name, part in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)(map(_grouped, value))
+    return value
 
 
 def _require(package: str) -> Any:  # noqa: ANN401 - any module
