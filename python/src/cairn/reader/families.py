@@ -112,6 +112,7 @@ class Family:
         columns: of its rows, without ``partition``.
         place: where its files are.
         list_families: the families of its store whose values are lists.
+        failure: why its columns are not known, so that its rows cannot be read; else ``None``.
     """
 
     operator: Operator
@@ -125,6 +126,7 @@ class Family:
     columns: tuple[Column, ...]
     place: StorePlace
     list_families: frozenset[str]
+    failure: DataError | None = None
 
     @property
     def partitions(self) -> int:
@@ -143,7 +145,7 @@ def families_of(
     schemas: Mapping[str, FamilySchema] | None,
     place: StorePlace,
 ) -> Iterator[Family]:
-    """Yield the families of a store.
+    """Yield the families of a store; one with a type that is not known has a ``failure``.
 
     Args:
         conf: the settings of the batch.
@@ -167,6 +169,15 @@ def families_of(
         is_groups = _is_of_groups(conf, operator, schema)
         if schema is not None and is_groups and conf.number(GROUPS_FORMAT) == 1:
             schema = with_long_timeout(schema)  # noqa: PLW2901 - what Spark stores
+        columns: tuple[Column, ...] = ()
+        failure = None
+        try:
+            columns = _columns(operator, schema, form, place, is_groups=is_groups)
+        except DataError as problem:
+            failure = problem.with_context(
+                store=f"{operator.id}/{store.name}",
+                object_name=place.objects.object_url(f"state/{operator.id}"),
+            )
         name = _short_name(store.name, family)
         yield Family(
             operator=operator,
@@ -177,10 +188,31 @@ def families_of(
             is_internal=_is_internal(store.name, family),
             schema=schema,
             form=form,
-            columns=_columns(operator, schema, form, place, is_groups=is_groups),
+            columns=columns,
             place=place,
             list_families=lists,
+            failure=failure,
         )
+
+
+def unread_family(
+    operator: Operator, store: OperatorStore, place: StorePlace, failure: DataError
+) -> Family:
+    """Return what stands for all families of a store whose schema cannot be read."""
+    return Family(
+        operator=operator,
+        store=store,
+        family=DEFAULT_STORE,
+        name=_short_name(store.name, DEFAULT_STORE),
+        is_list=False,
+        is_internal=_is_internal(store.name, DEFAULT_STORE),
+        schema=None,
+        form=RowForm("unsaferow", is_bare=False, is_list=False),
+        columns=(),
+        place=place,
+        list_families=frozenset(),
+        failure=failure.with_context(store=f"{operator.id}/{store.name}"),
+    )
 
 
 _RAW = (
@@ -243,12 +275,7 @@ def _columns(
 ) -> tuple[Column, ...]:
     if schema is None:
         return _RAW
-    try:
-        decoder = RowDecoder(schema, form)
-    except DataError as error:
-        raise error.with_context(
-            object_name=place.objects.object_url(f"state/{operator.id}")
-        ) from error.__cause__
+    decoder = RowDecoder(schema, form)
     hashed = _hashed_key_columns(operator, place.store, schema)
     columns = [
         Column(name, path, type_, is_key=True, is_expiry=is_expiry, is_hashed=path[0] in hashed)

@@ -51,9 +51,14 @@ class State(ArrowStream):
         partitions: how many the store has.
         key_columns: names of the columns that are the key, or parts of it.
         schema: of the rows: the key's columns, the value's columns, ``partition``.
+
+    Raises:
+        DataError: the types of the rows cannot be read, or are not known; names them.
     """
 
     def __init__(self, view: BatchView, family: Family, limits: ReadLimits) -> None:
+        if family.failure is not None:
+            raise family.failure.with_traceback(None)
         self.batch = view.batch
         self.name = family.name
         self.partitions = family.partitions

@@ -121,13 +121,22 @@ class StoresCheck:
 def check_stores(
     check: StoresCheck, families: Sequence[Family], progress: Progress | None = None
 ) -> Iterator[Finding]:
-    """Yield the findings of stores: their rows at a batch, and their objects.
+    """Yield the findings of stores: their types, their rows at a batch, and their objects.
 
     Args:
         check: how.
         families: those whose rows are read. The objects are those of their stores.
         progress: see ``verify``.
     """
+    for family in families:
+        if (failure := family.failure) is not None:
+            yield Finding(
+                "operator-metadata",
+                failure.message,
+                failure.object_name,
+                Place(family.operator.id, store=family.store.name),
+                check.view.batch,
+            )
     todo = [
         (of_store, partition)
         for of_store in _by_store(families)
@@ -271,8 +280,9 @@ def _of_store(check: StoresCheck, families: Sequence[Family], partition: int) ->
     where = Place(place.operator, partition, place.store)
     observed = check.observe(families, partition)
     try:
+        readable = [family for family in families if family.failure is None]
         with place.open(partition, families[0].list_families, check.limits) as store:
-            for family in families:
+            for family in readable:
                 state = State(view, family, check.limits)
                 yield from _rows(state, family, store, where, observed)
         observed.end()
