@@ -337,7 +337,7 @@ class Checkpoint:
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Finding]:
         """Yield what is wrong with the checkpoint; see ``docs/reader.md``.
 
-        Reads the whole state of the newest batch, and compares names and sizes of the others.
+        Reads the whole state of the newest batch; of the others names, sizes and small objects.
 
         Args:
             progress: called with the number of partitions of stores that were read, and of all.

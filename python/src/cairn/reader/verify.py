@@ -3,8 +3,9 @@
 Layer: reader.  Spec: docs/reader.md. It only reads. Each finding names its rule; ``findings`` says
 what breaking a rule means and what mends it.
 
-Of the newest batch all rows are read and decoded, so that all checksums on their way are compared.
-Of older batches names and sizes of objects are compared.
+Of the newest batch all rows are read and decoded, and the bytes of all objects that a load needs
+are compared with their checksums. Of older batches names and sizes of objects are compared, and
+those parts of changelogs that small requests read; see ``audit``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from cairn.errors import DataError, MissingError
+from cairn.errors import AccessError, DataError, MissingError
 from cairn.format.fields import as_text, parse_object
 from cairn.reader.audit import audit_cairn, audit_rocksdb
 from cairn.reader.batch import BatchView
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from cairn.errors import CairnError
     from cairn.reader.families import Family
     from cairn.reader.rows.stored import StoredRows
     from cairn.reader.spark.logs import Batches
     from cairn.reader.stores.base import ReadLimits, StoreRows
+    from cairn.reader.stores.opening import StorePlace
     from cairn.storage.base import ObjectStore
 
     Progress = Callable[[int, int], None]
@@ -277,6 +280,7 @@ def _all_of_store(check: StoresCheck, families: Sequence[Family], partition: int
 
 def _of_store(check: StoresCheck, families: Sequence[Family], partition: int) -> Iterator[Finding]:
     place, view = families[0].place, check.view
+    around: list[Finding] = []
     where = Place(place.operator, partition, place.store)
     observed = check.observe(families, partition)
     try:
@@ -285,12 +289,34 @@ def _of_store(check: StoresCheck, families: Sequence[Family], partition: int) ->
             for family in readable:
                 state = State(view, family, check.limits)
                 yield from _rows(state, family, store, where, observed)
+            around = [_of_object(one, check, place, where) for one in store.gone_around]
         observed.end()
     except DataError as failure:
         rule = "state-unreadable" if check.is_newest else "batch-unreadable"
         if isinstance(failure, MissingError) and _has_gone_on(place.objects, view.batch):
             rule = "query-went-on"
         yield Finding(rule, failure.message, failure.object_name, where, view.batch)
+    yield from around
+    known = {(one.rule, one.object_name) for one in around}
+    for finding in _audit(check, place, partition, where):
+        if (finding.rule, finding.object_name) not in known:
+            yield finding
+
+
+def _of_object(failure: CairnError, check: StoresCheck, place: StorePlace, where: Place) -> Finding:
+    """Return the finding of an object without which the state could be read."""
+    message = f"{failure.message}; the state was read without it"
+    rule = "object-damaged"
+    if isinstance(failure, (MissingError, AccessError)):
+        has_gone_on = _has_gone_on(place.objects, check.view.batch)
+        rule = "query-went-on" if has_gone_on else "object-missing"
+    return Finding(rule, message, failure.object_name, where, check.view.batch)
+
+
+def _audit(
+    check: StoresCheck, place: StorePlace, partition: int, where: Place
+) -> Iterator[Finding]:
+    """Yield the findings of the objects of one partition of a store."""
     try:
         if place.provider == "cairn":
             versions = {

@@ -84,6 +84,7 @@ class Rig:
             they use their own bound only.
         beside: an instance whose worker has this one too.
         clock: of the worker.
+        store: the store of the instance.
 
     Attributes:
         fault: called at each fault point.
@@ -101,8 +102,10 @@ class Rig:
         run: str = "run",
         beside: Rig | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        store: StoreId = STORE,
     ) -> None:
         self.run = run
+        self.store = store
         self.has_worker = beside is None
         if beside is None:
             self._start_worker(local, pending_bytes, lent_cache_bytes, clock)
@@ -165,7 +168,7 @@ class Rig:
         """Open the store's objects, as by other credentials or another instance."""
         return StoreCheckpoint(
             open_store(self.url, {}),
-            STORE,
+            self.store,
             self.checkpoint_format,
             self.conf,
             SnapshotWriter(self.run, writer, engine_description()),

@@ -162,6 +162,11 @@ class CairnRows:
 
     # -- rows ------------------------------------------------------------------------------------
 
+    @property
+    def gone_around(self) -> tuple[CairnError, ...]:
+        """What prevented the ways before the present one; see ``StoreRows``."""
+        return () if self._detours is None else self._all_detours.failures
+
     def stored_count(self, family: str) -> int | None:
         """Return the count of the changelog; see ``StoreRows``."""
         return self._way.counts.get(self.families[family].family_id)

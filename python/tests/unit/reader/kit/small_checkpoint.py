@@ -51,17 +51,22 @@ class SmallCheckpoint:
         folder: of the checkpoint.
         conf: settings in addition to ``CONF``.
         key_type: Spark's name of the type of the key: ``long`` or ``double``.
+        partitions: of the store.
     """
 
     def __init__(
-        self, folder: Path, conf: Mapping[str, str] | None = None, key_type: str = "long"
+        self,
+        folder: Path,
+        conf: Mapping[str, str] | None = None,
+        key_type: str = "long",
+        partitions: int = PARTITIONS,
     ) -> None:
         self.folder = folder
         self.rows: list[dict[Any, tuple[int, int]]] = []
         self._conf = CONF | dict(conf or {})
         self._put("metadata", b'{"id":"8a6f2c1e-0000-4000-8000-000000000000"}')
         operator = {"operatorInfo": {"operatorId": 0, "operatorName": "stateStoreSave"}}
-        store = {"storeName": "default", "numColsPrefixKey": 0, "numPartitions": PARTITIONS}
+        store = {"storeName": "default", "numColsPrefixKey": 0, "numPartitions": partitions}
         metadata = json.dumps(operator | {"stateStoreInfo": [store]})
         self._put("state/0/_metadata/metadata", b"v1\n" + metadata.encode())
         key = [{"name": "user", "type": key_type, "nullable": True, "metadata": {}}]
@@ -84,12 +89,25 @@ class SmallCheckpoint:
             else:
                 rows[user] = value
                 target.append(("put", key_row(user), value_row(*value)))
-        metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": self._conf}
-        self._put(f"offsets/{batch}", b"v1\n" + json.dumps(metadata).encode() + b"\n-")
         for partition, writes in by_partition.items():
             self._put(f"state/0/{partition}/{batch + 1}.delta", compressed(plain(writes)))
-        self._put(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":%d}' % batch)
+        self.log(batch)
         self.rows.append(rows)
+
+    def log(self, batch: int, ids: object = None) -> None:
+        """Write the entries of a batch into both logs.
+
+        Args:
+            batch: its number.
+            ids: of the stores, in checkpoint format 2.
+        """
+        metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": self._conf}
+        self._put(f"offsets/{batch}", b"v1\n" + json.dumps(metadata).encode() + b"\n-")
+        commit: dict[str, object] = {"nextBatchWatermarkMs": batch}
+        version = b"v1\n"
+        if ids is not None:
+            commit["stateUniqueIds"], version = ids, b"v2\n"
+        self._put(f"commits/{batch}", version + json.dumps(commit).encode())
 
     def _put(self, key: str, data: bytes) -> None:
         path = self.folder / key
