@@ -74,6 +74,7 @@ class Column:
         is_key: whether it is a part of the key.
         is_expiry: whether it is a time at which the row expires; a negative one is none.
         is_hashed: whether Spark's partition of the row depends on it.
+        is_opaque: whether only the program knows what its bytes mean.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Column:
     is_key: bool
     is_expiry: bool = False
     is_hashed: bool = False
+    is_opaque: bool = False
 
     def of(self, decoded: pa.RecordBatch) -> pa.Array[Any]:
         """Return the column of decoded keys or values."""
@@ -155,7 +157,7 @@ def families_of(
         place: where its files are.
     """
     lists = frozenset(name for name in schemas or () if _is_list(operator, name))
-    is_tws = (operator.name or "").startswith("transformWithState")
+    is_tws = _is_tws(operator)
     known: Mapping[str, FamilySchema | None] = schemas or {DEFAULT_STORE: None}
     for family, schema in known.items():
         if is_tws and not _is_of_variable(operator, family):
@@ -216,9 +218,13 @@ def unread_family(
 
 
 _RAW = (
-    Column("key", is_key=True, path=(0,), type=pa.large_binary()),
-    Column("value", is_key=False, path=(0,), type=pa.large_binary()),
+    Column("key", is_key=True, path=(0,), type=pa.large_binary(), is_opaque=True),
+    Column("value", is_key=False, path=(0,), type=pa.large_binary(), is_opaque=True),
 )
+
+
+def _is_tws(operator: Operator) -> bool:
+    return (operator.name or "").startswith("transformWithState")
 
 
 def _is_of_variable(operator: Operator, family: str) -> bool:
@@ -287,6 +293,12 @@ def _columns(
             operator, decoder.value_schema, is_groups=is_groups
         )
     ]
+    if is_groups or _is_tws(operator):
+        # So Spark's encoders of Kryo, Java's serialization and bytes name their only column.
+        columns = [
+            replace(one, is_opaque=one.name == "value" and pa.types.is_large_binary(one.type))
+            for one in columns
+        ]
     return _with_unique_names(columns)
 
 

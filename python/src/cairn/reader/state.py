@@ -50,6 +50,8 @@ class State(ArrowStream):
         name: short name of the family.
         partitions: how many the store has.
         key_columns: names of the columns that are the key, or parts of it.
+        opaque_columns: names of the columns of bytes that only the program can read: objects by
+            Kryo or Java's serialization, bytes of its own, or rows without a schema.
         schema: of the rows: the key's columns, the value's columns, ``partition``.
 
     Raises:
@@ -67,6 +69,7 @@ class State(ArrowStream):
         self._family = self._as_stored(family)
         self.schema = _schema_of(self._family.columns)
         self.key_columns = tuple(one.name for one in self._family.columns if one.is_key)
+        self.opaque_columns = tuple(one.name for one in self._family.columns if one.is_opaque)
 
     def _as_stored(self, family: Family) -> Family:
         """Return the family without value columns, if its rows have none.

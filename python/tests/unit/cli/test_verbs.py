@@ -152,12 +152,12 @@ def test_show_prints_the_columns(run: Run, sample: str) -> None:
     done = run("show", sample, "--store", "by_product", "--schema", "-o", "csv")
 
     assert done.stdout == (
-        "column,type,is_key\n"
-        "customer,large_string,true\n"
-        "product,large_string,true\n"
-        "orders,int64,false\n"
-        'paid,"decimal128(12, 2)",false\n'
-        "partition,int32,false\n"
+        "column,type,is_key,is_opaque\n"
+        "customer,large_string,true,false\n"
+        "product,large_string,true,false\n"
+        "orders,int64,false,false\n"
+        'paid,"decimal128(12, 2)",false,false\n'
+        "partition,int32,false,false\n"
     )
 
 
