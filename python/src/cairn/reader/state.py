@@ -20,6 +20,7 @@ import pyarrow.compute
 from cairn.errors import ConfigError, DataError, PackageMissingError
 from cairn.reader.arrow_stream import ArrowStream
 from cairn.reader.families import PARTITION
+from cairn.reader.for_polars import for_polars
 from cairn.reader.parallel import OpenedAhead, in_threads
 from cairn.reader.rows.decoder import is_placeholder
 from cairn.reader.rows.partition_hash import partition_of
@@ -159,10 +160,14 @@ class State(ArrowStream):
     def to_polars(self) -> Any:  # noqa: ANN401 - polars is not a dependency
         """Return all rows as a ``polars.DataFrame``.
 
+        A calendar interval becomes a struct of its months, days and nanoseconds.
+
         Raises:
             PackageMissingError: polars is not installed.
+            UnsupportedStateError: it has no values as those of a column.
         """
-        return _require("polars").from_arrow(self.to_table())
+        polars = _require("polars")
+        return polars.from_arrow(for_polars(self.to_table()))
 
     def count_keys(self) -> int:
         """Return the number of keys; of a list, all elements of a key count as one.
