@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -268,9 +268,10 @@ def _by_store(families: Sequence[Family]) -> list[list[Family]]:
     return list(stores.values())
 
 
-def _has_gone_on(objects: ObjectStore, batch: int) -> bool:
-    """Return whether the query has committed newer batches: retention may have passed this one."""
-    return list_batches(objects).committed[-1:] > (batch,)
+def _has_gone_on(check: StoresCheck) -> bool:
+    """Return whether the query has committed newer batches: retention may have passed old ones."""
+    newest = max(check.view.batch, *check.ids)
+    return list_batches(check.view.objects).committed[-1:] > (newest,)
 
 
 def _all_of_store(check: StoresCheck, families: Sequence[Family], partition: int) -> list[Finding]:
@@ -289,27 +290,29 @@ def _of_store(check: StoresCheck, families: Sequence[Family], partition: int) ->
             for family in readable:
                 state = State(view, family, check.limits)
                 yield from _rows(state, family, store, where, observed)
-            around = [_of_object(one, check, place, where) for one in store.gone_around]
+            around = [_of_object(one, check, where) for one in store.gone_around]
         observed.end()
     except DataError as failure:
         rule = "state-unreadable" if check.is_newest else "batch-unreadable"
-        if isinstance(failure, MissingError) and _has_gone_on(place.objects, view.batch):
+        if isinstance(failure, MissingError) and _has_gone_on(check):
             rule = "query-went-on"
         yield Finding(rule, failure.message, failure.object_name, where, view.batch)
     yield from around
     known = {(one.rule, one.object_name) for one in around}
     for finding in _audit(check, place, partition, where):
-        if (finding.rule, finding.object_name) not in known:
-            yield finding
+        if (finding.rule, finding.object_name) in known:
+            continue
+        if finding.rule == "batch-unreadable" and _has_gone_on(check):
+            finding = replace(finding, rule="query-went-on")  # noqa: PLW2901 - the same one
+        yield finding
 
 
-def _of_object(failure: CairnError, check: StoresCheck, place: StorePlace, where: Place) -> Finding:
+def _of_object(failure: CairnError, check: StoresCheck, where: Place) -> Finding:
     """Return the finding of an object without which the state could be read."""
     message = f"{failure.message}; the state was read without it"
     rule = "object-damaged"
     if isinstance(failure, (MissingError, AccessError)):
-        has_gone_on = _has_gone_on(place.objects, check.view.batch)
-        rule = "query-went-on" if has_gone_on else "object-missing"
+        rule = "query-went-on" if _has_gone_on(check) else "object-missing"
     return Finding(rule, message, failure.object_name, where, check.view.batch)
 
 

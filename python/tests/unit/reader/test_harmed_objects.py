@@ -17,6 +17,7 @@ import os
 import random
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,7 +28,12 @@ from cairn_checkpoint import USERS, CairnCheckpoint
 
 import cairn
 from cairn.format import changelog
+from cairn.reader import verify as verifying
 from cairn.reader.findings import Finding
+from cairn.reader.spark import logs
+from cairn.reader.spark.logs import Batches
+from cairn.storage.base import ObjectStore
+from cairn.storage.files import TEMPORARY_SUFFIX
 from harness.object_harms import (
     CHANGELOG_HARMS,
     MANIFEST_HARMS,
@@ -140,6 +146,27 @@ def test_lost_manifests_without_which_a_batch_cannot_be_loaded(ck: CairnCheckpoi
     assert (found.rule, found.object_name, found.batch) == ("batch-unreadable", str(needed), 7)
 
 
+def test_what_retention_deletes_meanwhile_is_no_harm(
+    ck: CairnCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check of a large state takes longer than a fast query keeps a batch."""
+    for version in (3, 6, 9):
+        harm(ck.manifest(version), deleted)
+    real = logs.list_batches
+    seen: list[Batches] = []
+
+    def list_batches(objects: ObjectStore) -> Batches:
+        found = real(objects)
+        if seen:
+            found = replace(found, committed=(*found.committed, 11))
+        seen.append(found)
+        return found
+
+    monkeypatch.setattr(verifying, "list_batches", list_batches)
+
+    assert {rule for rule, _ in found_in(ck)} == {"query-went-on"}
+
+
 def test_a_manifest_of_a_newer_release(ck: CairnCheckpoint) -> None:
     """It is no damage that a load goes around: this release is too old for the state."""
     path = ck.manifest(9)
@@ -241,7 +268,9 @@ def test_an_id_of_a_commit(ck: CairnCheckpoint) -> None:
 def test_what_others_left(ck: CairnCheckpoint) -> None:
     """Objects that nobody names: of an attempt that failed, and of a program that is not ours."""
     orphan, foreign = ck.store / f"sst/{'a' * 32}.sst", ck.store / "notes.txt"
-    for path in (orphan, foreign):
+    # A write that a crash has ended: its file is removed after an hour.
+    torn = ck.store / f"changelog/.12_u{'a' * 32}.arrow.{'b' * 16}{TEMPORARY_SUFFIX}"
+    for path in (orphan, foreign, torn):
         path.write_bytes(b"x")
     os.utime(orphan, (1, 1))
 
