@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from cairn.checksum import crc32c
 from harness.clear_errors import assert_clear
 from harness.differential import Run, copy_checkpoint
 from harness.events import Events
+from harness.object_harms import (
+    CHANGELOG_HARMS,
+    MANIFEST_HARMS,
+    NEWER_FORMAT,
+    SST_HARMS,
+    TRAILER_BYTES,
+    cut_at,
+    edited,
+    flipped,
+    harm,
+)
 from harness.operators import BY_NAME, StateView
 from harness.spark import CAIRN_CONF, SUBJECT
 
@@ -21,45 +29,12 @@ pytestmark = pytest.mark.usefixtures("driver")
 
 FILES = 5
 VIEW = StateView()
-TRAILER_BYTES = 32
-FORMAT_OFFSET = 8
-NEWER_FORMAT = 2
-
-Corruption = Callable[[bytes], bytes | None]
-
-
-def too_new(changelog: bytes) -> bytes:
-    """Return a changelog of a later format version with right checksums."""
-    body = bytearray(changelog)
-    struct.pack_into("<I", body, len(body) - TRAILER_BYTES + FORMAT_OFFSET, NEWER_FORMAT)
-    struct.pack_into("<I", body, len(body) - 4, crc32c(bytes(body[:-4])))
-    return bytes(body)
-
-
-def flipped(data: bytes) -> bytes:
-    """Flip one bit in the middle."""
-    middle = len(data) // 2
-    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
-
-
-def cut_at(kept: int) -> Corruption:
-    """Keep the first bytes; a negative number counts from the end."""
-    return lambda data: data[:kept]
-
-
-CHANGELOG_CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
-    "missing": (lambda _: None, "CAIRN_MISSING"),
-    "empty": (cut_at(0), "CAIRN_CORRUPT"),
-    "cut-near-begin": (cut_at(10), "CAIRN_CORRUPT"),
-    "cut-before-trailer": (cut_at(-TRAILER_BYTES), "CAIRN_CORRUPT"),
-    "cut-by-one-byte": (cut_at(-1), "CAIRN_CORRUPT"),
-    "flipped-bit": (flipped, "CAIRN_CORRUPT"),
-    "foreign": (
-        lambda _: b"PK\x03\x04 a zip of another program, long enough for a trailer",
-        "CAIRN_FOREIGN_OBJECT",
-    ),
-    "too-new": (too_new, "CAIRN_FORMAT_VERSION"),
+CODES = {
+    "missing": "CAIRN_MISSING",
+    "foreign": "CAIRN_FOREIGN_OBJECT",
+    "too-new": "CAIRN_FORMAT_VERSION",
 }
+"""Of changelogs; all other harms are ``CAIRN_CORRUPT``."""
 
 
 @pytest.fixture(scope="module")
@@ -87,14 +62,6 @@ def store_of(run: Run) -> Path:
     return Path(run.checkpoint, "state", "0", "0")
 
 
-def corrupt(path: Path, corruption: Corruption) -> None:
-    """Corrupt an object, or delete it."""
-    left = corruption(path.read_bytes())
-    path.unlink()
-    if left is not None:
-        path.write_bytes(left)
-
-
 def failure_of_load(run: Run, batch: int) -> str:
     """Read a batch's state, which fails; return the message."""
     with pytest.raises(Exception) as failure:  # noqa: PT011 - py4j's class; the text is checked
@@ -102,19 +69,18 @@ def failure_of_load(run: Run, batch: int) -> str:
     return str(failure.value)
 
 
-@pytest.mark.parametrize("kind", CHANGELOG_CORRUPTIONS)
+@pytest.mark.parametrize("kind", CHANGELOG_HARMS)
 def test_a_corrupt_changelog_is_named_and_the_previous_version_loads(
     finished: Run, copied: Run, kind: str
 ) -> None:
     """A load that skips a corrupt object would return older rows."""
-    corruption, code = CHANGELOG_CORRUPTIONS[kind]
     last = finished.record.last_batch
     name = f"changelog/{last + 1}.arrow"
-    corrupt(store_of(copied) / name, corruption)
+    harm(store_of(copied) / name, CHANGELOG_HARMS[kind])
 
     message = failure_of_load(copied, last)
 
-    assert_clear(message, code, name)
+    assert_clear(message, CODES.get(kind, "CAIRN_CORRUPT"), name)
     before = finished.state(VIEW, batchId=last - 1)
     assert copied.state(VIEW, batchId=last - 1) == before
 
@@ -152,43 +118,18 @@ def base_of(run: Run, version: int) -> Path:
     return store_of(run) / f"snapshot/{base['version']}_{base['checkpoint_id']}.json"
 
 
-def edited(**fields: object) -> Corruption:
-    """Change fields of a manifest and correct its checksum."""
-
-    def edit(data: bytes) -> bytes:
-        manifest = {**json.loads(data), **fields}
-        del manifest["crc32c"]
-        text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return json.dumps({**manifest, "crc32c": crc32c(text.encode())}).encode()
-
-    return edit
-
-
-MANIFEST_CORRUPTIONS: dict[str, Corruption] = {
-    "missing": lambda _: None,
-    "cut": cut_at(-20),
-    "flipped-bit": flipped,
-    "foreign": lambda _: b'{"metadata": "of another program"}',
-}
-SST_CORRUPTIONS: dict[str, Corruption] = {
-    "missing": lambda _: None,
-    "cut": cut_at(-1),
-    "flipped-bit": flipped,
-}
-
-
-@pytest.mark.parametrize("kind", MANIFEST_CORRUPTIONS)
+@pytest.mark.parametrize("kind", MANIFEST_HARMS)
 def test_a_version_with_a_corrupt_manifest_loads_from_an_earlier_snapshot(
     finished: Run, copied: Run, kind: str
 ) -> None:
     """The earlier snapshot and all changelogs after it lead to the same version."""
     last = finished.record.last_batch
-    corrupt(base_of(copied, last + 1), MANIFEST_CORRUPTIONS[kind])
+    harm(base_of(copied, last + 1), MANIFEST_HARMS[kind])
 
     assert copied.state(VIEW, batchId=last) == finished.state(VIEW, batchId=last)
 
 
-@pytest.mark.parametrize("kind", SST_CORRUPTIONS)
+@pytest.mark.parametrize("kind", SST_HARMS)
 def test_a_version_with_a_corrupt_sst_loads_from_an_earlier_snapshot(
     finished: Run, copied: Run, kind: str
 ) -> None:
@@ -196,7 +137,7 @@ def test_a_version_with_a_corrupt_sst_loads_from_an_earlier_snapshot(
     last = finished.record.last_batch
     base = base_of(copied, last + 1)
     named = json.loads(base.read_bytes())["files"][0]["object"]
-    corrupt(store_of(copied) / named, SST_CORRUPTIONS[kind])
+    harm(store_of(copied) / named, SST_HARMS[kind])
 
     assert copied.state(VIEW, batchId=last) == finished.state(VIEW, batchId=last)
 
@@ -205,7 +146,7 @@ def test_a_manifest_of_a_newer_release_is_an_error(finished: Run, copied: Run) -
     """It is not damaged. An earlier snapshot would hide that the release is too old."""
     last = finished.record.last_batch
     base = base_of(copied, last + 1)
-    corrupt(base, edited(format=NEWER_FORMAT))
+    harm(base, edited(format=NEWER_FORMAT))
 
     message = failure_of_load(copied, last)
 
@@ -218,9 +159,9 @@ def test_without_another_way_the_error_names_what_each_way_needs(
     """A person may restore one of several objects."""
     last = finished.record.last_batch
     base = base_of(copied, last + 1)
-    corrupt(base, flipped)
+    harm(base, flipped)
     version = int(base.name.partition("_")[0])
-    corrupt(store_of(copied) / f"changelog/{version}.arrow", cut_at(0))
+    harm(store_of(copied) / f"changelog/{version}.arrow", cut_at(0))
 
     message = failure_of_load(copied, last)
 
@@ -233,7 +174,7 @@ def test_without_another_way_the_error_names_what_each_way_needs(
 def test_a_query_continues_around_a_corrupt_manifest(finished: Run, copied: Run) -> None:
     """It takes a snapshot at once, so that the next start does not need the detour."""
     last = finished.record.last_batch
-    corrupt(base_of(copied, last + 1), flipped)
+    harm(base_of(copied, last + 1), flipped)
     finished.events.add_files(FILES, 2)
 
     query = copied.start()

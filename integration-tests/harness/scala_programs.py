@@ -44,9 +44,9 @@ def scala_jar() -> Path:
     return jar
 
 
-def plan_in_scala(name: str, *frames: DataFrame) -> DataFrame:
-    """Call a plan of `io.cairn.tests.Transforms`."""
+def plan_in_scala(name: str, *frames: DataFrame, program: str = "Transforms") -> DataFrame:
+    """Call a plan of a program in `io.cairn.tests`."""
     spark = frames[0].sparkSession
-    programs: Any = spark._jvm.io.cairn.tests.Transforms  # type: ignore[union-attr] # noqa: SLF001
+    programs: Any = getattr(spark._jvm.io.cairn.tests, program)  # type: ignore[union-attr] # noqa: SLF001
     jvm_frames = [frame._jdf for frame in frames]  # noqa: SLF001 - there is no public way
     return DataFrame(getattr(programs, name)(*jvm_frames), spark)

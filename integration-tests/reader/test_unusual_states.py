@@ -1,23 +1,28 @@
 """States that few queries have, through the reader and through Spark's `statestore` source.
 
-No rows, a batch that changes nothing, columns of one name, keys of many types, a variable whose
-class got a field, and one that the program has deleted.
+No rows, a batch that changes nothing, columns of one name, keys of many types, objects that only
+the program can read, a variable whose class got a field, and one that the program has deleted.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 import cairn
+from cairn.cli.main import main
 from cairn.errors import NotThereError
 from harness.events import Events
 from harness.operators import BY_NAME, Operator
+from harness.processors import some_rows
+from harness.scala_programs import plan_in_scala
 from harness.state_cases import FORMS, Case, families_of, rows_by_key, rows_of, state_of
 from harness.state_rows import rows_of_reader
 
@@ -171,6 +176,60 @@ def test_keys_of_many_types_are_read_and_found(events: Events, tmp_path: Path, f
 
     assert assert_same(case, 1)
     assert_keys_are_found(case)
+
+
+def _opaque(name: str, output_mode: str = "append") -> Operator:
+    def plan(left: DataFrame, _: DataFrame) -> DataFrame:
+        return plan_in_scala(name, some_rows(left), program="OpaqueStates")
+
+    return Operator(f"transform_opaque_{name}", plan, output_mode)
+
+
+@in_forms("cairn-2", slow=("cairn-1", "rocksdb-1", "rocksdb-2"))
+def test_objects_that_only_the_program_can_read_are_bytes(
+    events: Events, tmp_path: Path, form: str
+) -> None:
+    """Of Kryo and Java's serialization Spark knows no columns: there is one, which says so."""
+    case = Case.of(_opaque("variables"), FORMS[form], events, tmp_path / "query")
+
+    assert assert_same(case, 1)
+    assert_keys_are_found(case)
+    for name, column in OPAQUE.items():
+        assert_opaque(case, name, column)
+
+
+@in_forms("cairn-1", slow=("cairn-2", "rocksdb-1", "hdfs"))
+def test_an_opaque_group_state_is_bytes(events: Events, tmp_path: Path, form: str) -> None:
+    """Likewise of `flatMapGroupsWithState`, which is the most common way to keep objects."""
+    operator = replace(_opaque("groupState", "update"), name="opaque_groups")
+    case = Case.of(operator, FORMS[form], events, tmp_path / "query")
+
+    assert assert_same(case, 1)
+    assert_keys_are_found(case)
+    assert_opaque(case, "default", "value_2")
+
+
+OPAQUE = {"bag": "value_2", "bags": "value_2", "named": "value_3"}
+"""The columns with objects: Spark names the only column of a key, and of a map's key, `value`."""
+
+
+def assert_opaque(case: Case, store: str, column: str) -> None:
+    """Check that a column, and no other one, has objects as they were serialized."""
+    state = case.checkpoint.state(store=store)
+    assert state.opaque_columns == (column,)
+    objects = state.to_table()[column].to_pylist()
+    assert objects
+    # Kryo marks the last character of a text.
+    assert all(b"io.cairn.tests.Ba" in (one or b"") for one in objects)
+    shown = CliRunner().invoke(
+        main, ["show", case.run.checkpoint, "--store", store, "--schema", "-o", "json"]
+    )
+    kinds = {
+        row["column"]: (row["type"], row["is_key"], row["is_opaque"])
+        for row in json.loads(shown.stdout)
+    }
+    assert kinds[column] == ("large_binary", False, True)
+    assert [name for name, (_, _, is_opaque) in kinds.items() if is_opaque] == [column]
 
 
 @in_forms("rocksdb-1", slow=("cairn-1", "cairn-2", "rocksdb-2"))

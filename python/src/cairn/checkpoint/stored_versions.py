@@ -188,6 +188,30 @@ class StoredVersions:
         self._has_moved()
         return Head(found.header, found, found.size_bytes)
 
+    def look_at(self, name: str, version: Version, size_bytes: int) -> ChangelogHeader:
+        """Return the header of a changelog, by the object's name.
+
+        A small changelog is verified; of another one the beginning and the end are looked at, in
+        two GETs.
+
+        Args:
+            name: of the object.
+            version: of the name.
+            size_bytes: of the object.
+
+        Raises:
+            MissingError: there is no such object.
+            CorruptError, FormatVersionError, ForeignObjectError: it cannot be used.
+        """
+        head = self._read_start(name, version)
+        if head.changelog is None:
+            end_at = size_bytes - changelog.TRAILER_BYTES
+            with self._named(name, version):
+                end = self.objects.get_range(name, end_at, changelog.TRAILER_BYTES)
+            if changelog.peek_row_count(end) is None:
+                return self._read_whole(name, version).header
+        return head.header
+
     def _read_start(self, name: str, version: Version) -> Head:
         with suppress(CorruptError), self._named(name, version):
             start = self.objects.get_start(name, _START_BYTES)

@@ -17,6 +17,8 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 
 import click
 
+from cairn.cli.streams import is_terminal
+
 Rows: TypeAlias = Iterable[Sequence[Any]]
 """Cells as ``cairn.cli.cells.plain`` returns them."""
 
@@ -184,7 +186,7 @@ def unique_names(names: list[str]) -> list[str]:
 
 def has_colour() -> bool:
     """Return whether standard output shows colours: https://no-color.org."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return is_terminal(sys.stdout) and not os.environ.get("NO_COLOR")
 
 
 FORMS: dict[str, Callable[..., Writer]] = {

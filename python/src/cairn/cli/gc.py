@@ -13,7 +13,7 @@ from cairn.changing import gc as plan_gc
 from cairn.cli.exit_codes import Exit
 from cairn.cli.options import CheckpointCommand, Place, with_apply, with_place
 from cairn.cli.output import Field, Output, with_output
-from cairn.cli.progress import show_partitions
+from cairn.cli.streams import show_partitions
 
 if TYPE_CHECKING:
     from cairn.offline.gc import Orphan

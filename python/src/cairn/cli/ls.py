@@ -32,11 +32,16 @@ STORE_FIELDS: Fields = (
     Field("first_batch", "integer", "oldest batch in the logs; its state may be gone"),
     Field("last_batch", "integer", "newest committed batch"),
     Field("columns", "array of strings", "columns of the rows"),
+    Field(
+        "problem", "string or null", "why the rows cannot be read; null if they can", is_whole=True
+    ),
 )
 ALL_FIELDS: Fields = (
     Field("is_internal", "boolean", "whether the operator has it for itself; with --all"),
 )
-COUNT_FIELDS: Fields = (Field("keys", "integer", "number of keys; with --count"),)
+COUNT_FIELDS: Fields = (
+    Field("keys", "integer or null", "number of keys, if they can be read; with --count"),
+)
 BATCH_FIELDS = (
     Field("batch", "integer", "number of the batch"),
     Field("watermark", "string", "watermark that the batch leaves to the next one"),
@@ -121,13 +126,16 @@ def _stores(
         operator = operators[one.operator]
         row: list[Any] = [one.operator, operator.name, one.name, one.store, one.family]
         row += [one.is_list, view.provider, view.checkpoint_format, operator.partitions]
-        row += [view.batch, batches[0], batches[-1], list(one.columns)]
+        row += [view.batch, batches[0], batches[-1], list(one.columns), one.problem]
         if is_all:
             row.append(one.is_internal)
         if is_count:
-            state = checkpoint.state(one.operator, one.name, batch=view.batch)
-            row.append(state.count_keys())
+            row.append(None if one.problem else _count(checkpoint, one, view.batch))
         yield row
+
+
+def _count(checkpoint: Checkpoint, one: StoreInfo, batch: int) -> int:
+    return checkpoint.state(one.operator, one.name, batch=batch).count_keys()
 
 
 def _batches(checkpoint: Checkpoint) -> Iterator[list[Any]]:

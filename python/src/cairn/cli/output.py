@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 import click
 
 from cairn.cli.forms import FORMS, Rows, unique_names
+from cairn.cli.streams import is_terminal, standard_output
 from cairn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ class Output:
 
         Raises:
             ConfigError: Parquet has no such type; no file is left.
+            OSError: standard output is closed, or what it goes to is full.
         """
-        with Progress(is_shown=self._to is not None or not sys.stdout.isatty()) as progress:
+        with Progress(is_shown=self._to is not None or not is_terminal(sys.stdout)) as progress:
             counted = progress.counting(batches)
             if self._to is not None:
                 _write_parquet(self._to, schema, counted)
@@ -77,6 +79,7 @@ class Output:
 
         Raises:
             UsageError: they were to go to a file.
+            OSError: as of ``write``.
         """
         if self._to is not None:
             raise click.UsageError("--to is for rows of a store alone.")
@@ -87,7 +90,7 @@ class Output:
         self, names: Sequence[str], blocks: Iterable[Rows], whole: Collection[str] = ()
     ) -> None:
         create = FORMS[self._form]
-        writer = create(sys.stdout.buffer, unique_names(list(names)), whole)
+        writer = create(standard_output(), unique_names(list(names)), whole)
         for block in blocks:
             writer.add(block)
         writer.end()
@@ -181,7 +184,7 @@ class Progress:
     """
 
     def __init__(self, *, is_shown: bool) -> None:
-        self._is_shown = is_shown and sys.stderr.isatty()
+        self._is_shown = is_shown and is_terminal(sys.stderr)
         self._shown_at = 0
         self.rows = 0
 

@@ -58,7 +58,7 @@ def _columns(
     checkpoint: Checkpoint, batch: int, tables: Mapping[str, StoreInfo]
 ) -> Iterator[list[Any]]:
     for name, one in tables.items():
-        if not one.is_internal:
+        if not one.is_internal and not one.problem:
             state = checkpoint.state(one.operator, one.name, batch=batch)
             for field in state.schema:
                 yield [name, field.name, str(field.type), field.name in state.key_columns]

@@ -14,7 +14,7 @@ from cairn.changing import repair as plan_repair
 from cairn.cli.exit_codes import Exit
 from cairn.cli.options import CheckpointCommand, Place, with_apply, with_place
 from cairn.cli.output import Field, Output, with_output
-from cairn.cli.progress import show_partitions, show_steps
+from cairn.cli.streams import show_partitions, show_steps
 
 if TYPE_CHECKING:
     from cairn.offline.repair import Step

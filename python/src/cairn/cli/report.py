@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from cairn.cli.options import CheckpointCommand, Place, with_batch, with_place
-from cairn.cli.progress import show_partitions
+from cairn.cli.streams import show_partitions
 
 
 def _html(_: click.Context, __: click.Parameter, value: Path) -> Path:
@@ -69,7 +69,11 @@ def report(
 
     with place.open() as checkpoint:
         found = checkpoint.report(
-            batch=batch, operator=operator, store=store, is_quick=is_quick, progress=show_partitions
+            batch=batch,
+            operator=operator,
+            store=store,
+            is_quick=is_quick,
+            progress=show_partitions,
         )
     part = to.with_name(f".{to.name}.part")
     try:

@@ -30,6 +30,7 @@ SCHEMA_FIELDS = (
     Field("column", "string", "name of the column"),
     Field("type", "string", "its Arrow type"),
     Field("is_key", "boolean", "whether it is a part of the key"),
+    Field("is_opaque", "boolean", "whether it has bytes for the program alone: Kryo, Java"),
 )
 
 
@@ -67,8 +68,11 @@ def show(
     with place.open() as checkpoint:
         state = checkpoint.state(stores.operator or 0, stores.store, stores.family, batch)
         if is_schema:
-            keys = set(state.key_columns)
-            fields = ((one.name, str(one.type), one.name in keys) for one in state.schema)
+            keys, opaque = set(state.key_columns), set(state.opaque_columns)
+            fields = (
+                (one.name, str(one.type), one.name in keys, one.name in opaque)
+                for one in state.schema
+            )
             output.write_fields(SCHEMA_FIELDS, fields)
         else:
             reader = state.reader(columns or None, partitions or None)

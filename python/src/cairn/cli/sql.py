@@ -63,10 +63,17 @@ class Tables:
     @property
     def names(self) -> list[str]:
         """The names, without those that operators have for themselves."""
-        return [name for name, one in self._stores.items() if not one.is_internal]
+        return [name for name, one in self._stores.items() if not (one.is_internal or one.problem)]
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why tables are not there, by their names."""
+        return {name: one.problem for name, one in self._stores.items() if one.problem}
 
     def __iter__(self) -> Iterator[tuple[str, Table]]:
         for name, one in self._stores.items():
+            if one.problem:
+                continue
             state = self._checkpoint.state(one.operator, one.name, batch=self._batch)
             yield name, Table(self, state)
 
@@ -140,4 +147,5 @@ def _explained(problem: Exception, duckdb: Any, tables: Tables) -> str:  # noqa:
     text = str(problem)
     if isinstance(problem, duckdb.CatalogException):
         text += f"\nThe tables are {', '.join(tables.names)}."
+        text += "".join(f"\n{name}: {problem}" for name, problem in tables.problems.items())
     return text

@@ -12,7 +12,7 @@ import click
 from cairn.cli.exit_codes import Exit
 from cairn.cli.options import CheckpointCommand, Place, with_place
 from cairn.cli.output import Field, Output, with_output
-from cairn.cli.progress import show_partitions
+from cairn.cli.streams import show_partitions
 
 if TYPE_CHECKING:
     from cairn.reader.findings import Finding
@@ -37,8 +37,9 @@ FIELDS = (
 def verify(place: Place, output: Output) -> None:
     """Show what is wrong with a checkpoint, what it means and what mends it; exit 3 if anything is.
 
-    All rows of the newest batch are read; of other batches, names and sizes of objects are
-    compared. Nothing is changed.
+    All rows of the newest batch are read, and its SSTs compared with their checksums; of other
+    batches, names and sizes of objects are compared, and small changelogs are verified. Nothing is
+    changed.
     """
     with place.open() as checkpoint:
         # All are known before the first is shown: the command has read everything by then.

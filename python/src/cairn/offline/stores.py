@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cairn.checkpoint.stored_versions import DAMAGES, StoredVersions
 from cairn.errors import AccessError, UnsupportedStateError
+from cairn.format.names import ChangelogName, ManifestName, parse_name
 from cairn.ids import StoreId, VersionRef
 from cairn.reader.audit import audit_cairn
 from cairn.reader.findings import Place
@@ -102,7 +103,7 @@ class PartitionStore:
                 for family in rows.families:
                     for _ in rows.rows(family):
                         pass
-                around = rows.damages
+                around = rows.gone_around
         except AccessError:
             raise  # these credentials may not read it; the query's may
         except DAMAGES as failure:
@@ -117,9 +118,15 @@ class PartitionStore:
             if batch < self.version
         }
         for found in audit_cairn(self.stores, self.partition, versions):
-            if found.rule in _DAMAGED:
+            if found.rule in _DAMAGED and not self._is_later(found.object_name or ""):
                 damaged.setdefault(found.object_name, found.message)
         return Look(None, damaged)
+
+    def _is_later(self, url: str) -> bool:
+        """Return whether an object is of a later version, which is given up."""
+        objects = self.stores.objects
+        name = parse_name(url.removeprefix(objects.object_url(self.folder) + "/"))
+        return isinstance(name, (ChangelogName, ManifestName)) and name.version > self.version
 
     def open_rows(self, limits: ReadLimits) -> CairnRows:
         """Return the rows of the version; the caller closes them."""

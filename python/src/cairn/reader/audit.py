@@ -1,13 +1,23 @@
 """Audits of a store's objects: those that are named are there, those that are there are named.
 
-Layer: reader. One LIST per store, and a GET per snapshot.
+Layer: reader. Of one of Cairn's stores:
+
+    names          one LIST
+    manifests      whole; one GET each
+    changelogs     whole if they are small, else their beginning and end; one or two GETs each
+    files of SSTs  by their sizes; by their bytes those of the snapshots from which the newest
+                   version is loaded
+
+What only an older version needs may have wrong bytes in a large changelog or in an SST.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.stored_versions import StoredVersions
+from cairn.checksum import crc32c
 from cairn.errors import CairnError, DataError, FormatVersionError, MissingError
 from cairn.format.names import (
     SST_PREFIX,
@@ -16,6 +26,7 @@ from cairn.format.names import (
     ReaderPinName,
     SstName,
     changelog_name,
+    manifest_name,
     parse_name,
     plain_changelog_name,
 )
@@ -23,18 +34,23 @@ from cairn.ids import StoreId, VersionRef
 from cairn.reader.findings import Finding, Place
 from cairn.reader.stores.files import StoreFiles
 from cairn.reader.stores.snapshot_zip import ZIP_BYTES_MAX, ZippedSnapshot
+from cairn.store.load.detours import Detours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from cairn.format.manifest import Manifest
+    from cairn.format.header import ChangelogHeader
+    from cairn.format.manifest import Manifest, SstFile
+    from cairn.ids import Version
     from cairn.reader.stores.opening import StorePlace
     from cairn.storage.base import ObjectInfo, ObjectStore
 
 _GRACE_S = 3600
 """An upload may still be going on: younger SSTs are no orphans. The default grace period."""
 _LAG_VERSIONS = 100
+_PART_BYTES = 8 << 20
+_THREADS = 8
 
 
 def audit_cairn(
@@ -93,6 +109,10 @@ class _CairnAudit:
                 except DataError as failure:
                     yield self._damaged(failure)
         yield from self._missing_ssts(manifests, listed)
+        yield from self._changed_files(manifests, listed, self._base_of_newest(versions))
+        headers: dict[str, ChangelogHeader] = {}
+        yield from self._damaged_changelogs(listed, headers)
+        yield from self._unreachable(versions, listed, headers)
         # What is kept for a long read may have a gap above it.
         if not any(isinstance(name, ReaderPinName) for name in names.values()):
             yield from self._missing_changelogs(versions, listed)
@@ -118,6 +138,106 @@ class _CairnAudit:
                         f"{manifest.ref.version} says {file.size_bytes}",
                         file.object_name,
                     )
+
+    def _base_of_newest(self, versions: Mapping[int, str | None]) -> Version:
+        """Return the version of the snapshot that the newest version begins with.
+
+        If its changelog cannot be read, the newest snapshot is the only one that leads to it.
+        """
+        newest = max(versions, default=0)
+        if not newest:
+            return 0
+        try:
+            return self._versions.read_header(newest, versions[newest]).header.base.version
+        except DataError:
+            return newest
+
+    def _changed_files(
+        self, manifests: Sequence[Manifest], listed: Mapping[str, ObjectInfo], first: Version
+    ) -> Iterator[Finding]:
+        """Yield the files with other bytes than the snapshots from a version on say."""
+        files = {
+            file.object_name: file
+            for manifest in manifests
+            if manifest.ref.version >= first
+            for file in manifest.files
+        }
+        for file in files.values():
+            info = listed.get(file.object_name)
+            if info is None or info.size_bytes != file.size_bytes:
+                continue  # another rule finds it
+            try:
+                crc = self._crc_of(file)
+            except MissingError:
+                continue  # deleted since the listing
+            if crc != file.crc32c:
+                yield self._finding(
+                    "object-damaged",
+                    "its bytes differ from the checksum in a snapshot",
+                    file.object_name,
+                )
+
+    def _crc_of(self, file: SstFile) -> int:
+        crc = 0
+        for offset in range(0, file.size_bytes, _PART_BYTES):
+            size = min(_PART_BYTES, file.size_bytes - offset)
+            crc = crc32c(self._objects.get_range(file.object_name, offset, size), crc)
+        return crc
+
+    def _damaged_changelogs(
+        self, listed: Mapping[str, ObjectInfo], headers: dict[str, ChangelogHeader]
+    ) -> Iterator[Finding]:
+        """Yield the changelogs that are damaged; add the headers of the others."""
+        names = [name for name in listed if isinstance(parse_name(name), ChangelogName)]
+        with ThreadPoolExecutor(_THREADS) as threads:
+            sizes = [listed[name].size_bytes for name in names]
+            looks = threads.map(self._look_at, names, sizes)
+            for name, found in zip(names, looks, strict=True):
+                if isinstance(found, CairnError):
+                    yield self._damaged(found)
+                elif found is not None:
+                    headers[name] = found
+
+    def _look_at(self, name: str, size_bytes: int) -> ChangelogHeader | DataError | None:
+        """Return the header of a changelog, or what is wrong with it; ``None``: it is gone."""
+        parsed = parse_name(name)
+        assert isinstance(parsed, ChangelogName)  # noqa: S101 - the caller has chosen them
+        try:
+            return self._versions.look_at(name, parsed.version, size_bytes)
+        except MissingError:
+            return None  # deleted since the listing
+        except DataError as failure:
+            return failure
+
+    def _unreachable(
+        self,
+        versions: Mapping[int, str | None],
+        listed: Mapping[str, ObjectInfo],
+        headers: Mapping[str, ChangelogHeader],
+    ) -> Iterator[Finding]:
+        """Yield the snapshots that are missing, without which an older version cannot be loaded.
+
+        The newest version is read. The oldest one of the logs has perhaps been purged: Spark keeps
+        the logs of one batch more than Cairn keeps versions.
+        """
+        missing: set[VersionRef] = set()
+        for version in sorted(versions)[1:-1]:
+            names = self._names_of(version, versions[version]) or ()
+            header = next((headers[name] for name in names if name in headers), None)
+            base = None if header is None else header.base.ref
+            if base is None or base in missing or manifest_name(base) in listed:
+                continue
+            name = manifest_name(base)
+            lost = MissingError("it is missing", object_name=self._objects.object_url(name))
+            if next(iter(Detours(self._versions, version, versions[version], lost)), None) is None:
+                missing.add(base)
+                yield Finding(
+                    "batch-unreadable",
+                    "the state begins with this snapshot, which does not exist",
+                    lost.object_name,
+                    self._where,
+                    version - 1,
+                )
 
     def _missing_changelogs(
         self, versions: Mapping[int, str | None], listed: Mapping[str, ObjectInfo]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from cairn.errors import NotThereError
-from cairn.reader.families import Family, families_of
+from cairn.errors import DataError, NotThereError
+from cairn.reader.families import Family, families_of, unread_family
 from cairn.reader.spark.logs import ROW_CHECKSUM, read_commit, read_conf
 from cairn.reader.spark.operators import read_operators
 from cairn.reader.spark.schema_files import read_families
@@ -76,19 +76,24 @@ class BatchView:
         )
 
     def families(self, operator: Operator) -> tuple[Family, ...]:
-        """Return all kinds of rows of an operator."""
+        """Return all kinds of rows of an operator, also those that cannot be read."""
         with self._lock:
             found = self._families.get(operator.id)
         if found is None:
             found = tuple(self._read_families(operator))
-            with self._lock:
-                self._families[operator.id] = found
+            if all(one.failure is None for one in found):  # else someone may restore the object
+                with self._lock:
+                    self._families[operator.id] = found
         return found
 
     def _read_families(self, operator: Operator) -> Iterable[Family]:
         for store in operator.stores:
-            schemas = read_families(self.objects, operator, store)
             place = self.place(operator, store)
+            try:
+                schemas = read_families(self.objects, operator, store)
+            except DataError as failure:
+                yield unread_family(operator, store, place, failure)
+                continue
             yield from families_of(self.conf, operator, store, schemas, place)
 
     def place(self, operator: Operator, store: OperatorStore) -> StorePlace:

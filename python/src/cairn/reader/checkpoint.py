@@ -123,6 +123,7 @@ class StoreInfo:
         is_list: whether a key has several rows.
         is_internal: whether the operator has it for itself, such as an index.
         columns: of the rows.
+        problem: why the rows cannot be read: their types are not known; ``None``: they can.
     """
 
     operator: int
@@ -132,6 +133,7 @@ class StoreInfo:
     is_list: bool
     is_internal: bool
     columns: tuple[str, ...]
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +266,7 @@ class Checkpoint:
                 is_list=family.is_list,
                 is_internal=family.is_internal,
                 columns=tuple(column.name for column in family.columns),
+                problem=None if family.failure is None else str(family.failure),
             )
             for operator in view.operators
             for family in view.families(operator)
@@ -304,6 +307,7 @@ class Checkpoint:
         Raises:
             NotThereError: there is no such batch, operator or store.
             ConfigError: several fit: name one of them.
+            DataError: the types of the rows cannot be read, or are not known; names them.
         """
         view = self.view(batch)
         of_operator = view.families(view.operator(operator))
@@ -317,6 +321,9 @@ class Checkpoint:
                 object_name=self.location,
                 next_step="name one of them as the store",
             )
+        for one in of_operator:
+            if one.failure is not None and one.schema is None:  # it may have rows of this name
+                raise one.failure.with_traceback(None)
         raise NotThereError(
             f"operator {operator} has no rows named {family or store!r}; it has: {names}",
             object_name=self.location,
@@ -330,7 +337,7 @@ class Checkpoint:
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Finding]:
         """Yield what is wrong with the checkpoint; see ``docs/reader.md``.
 
-        Reads the whole state of the newest batch, and compares names and sizes of the others.
+        Reads the whole state of the newest batch; of the others names, sizes and small objects.
 
         Args:
             progress: called with the number of partitions of stores that were read, and of all.

@@ -74,6 +74,7 @@ class Column:
         is_key: whether it is a part of the key.
         is_expiry: whether it is a time at which the row expires; a negative one is none.
         is_hashed: whether Spark's partition of the row depends on it.
+        is_opaque: whether only the program knows what its bytes mean.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Column:
     is_key: bool
     is_expiry: bool = False
     is_hashed: bool = False
+    is_opaque: bool = False
 
     def of(self, decoded: pa.RecordBatch) -> pa.Array[Any]:
         """Return the column of decoded keys or values."""
@@ -112,6 +114,7 @@ class Family:
         columns: of its rows, without ``partition``.
         place: where its files are.
         list_families: the families of its store whose values are lists.
+        failure: why its columns are not known, so that its rows cannot be read; else ``None``.
     """
 
     operator: Operator
@@ -125,6 +128,7 @@ class Family:
     columns: tuple[Column, ...]
     place: StorePlace
     list_families: frozenset[str]
+    failure: DataError | None = None
 
     @property
     def partitions(self) -> int:
@@ -143,7 +147,7 @@ def families_of(
     schemas: Mapping[str, FamilySchema] | None,
     place: StorePlace,
 ) -> Iterator[Family]:
-    """Yield the families of a store.
+    """Yield the families of a store; one with a type that is not known has a ``failure``.
 
     Args:
         conf: the settings of the batch.
@@ -153,7 +157,7 @@ def families_of(
         place: where its files are.
     """
     lists = frozenset(name for name in schemas or () if _is_list(operator, name))
-    is_tws = (operator.name or "").startswith("transformWithState")
+    is_tws = _is_tws(operator)
     known: Mapping[str, FamilySchema | None] = schemas or {DEFAULT_STORE: None}
     for family, schema in known.items():
         if is_tws and not _is_of_variable(operator, family):
@@ -167,6 +171,15 @@ def families_of(
         is_groups = _is_of_groups(conf, operator, schema)
         if schema is not None and is_groups and conf.number(GROUPS_FORMAT) == 1:
             schema = with_long_timeout(schema)  # noqa: PLW2901 - what Spark stores
+        columns: tuple[Column, ...] = ()
+        failure = None
+        try:
+            columns = _columns(operator, schema, form, place, is_groups=is_groups)
+        except DataError as problem:
+            failure = problem.with_context(
+                store=f"{operator.id}/{store.name}",
+                object_name=place.objects.object_url(f"state/{operator.id}"),
+            )
         name = _short_name(store.name, family)
         yield Family(
             operator=operator,
@@ -177,16 +190,41 @@ def families_of(
             is_internal=_is_internal(store.name, family),
             schema=schema,
             form=form,
-            columns=_columns(operator, schema, form, place, is_groups=is_groups),
+            columns=columns,
             place=place,
             list_families=lists,
+            failure=failure,
         )
 
 
+def unread_family(
+    operator: Operator, store: OperatorStore, place: StorePlace, failure: DataError
+) -> Family:
+    """Return what stands for all families of a store whose schema cannot be read."""
+    return Family(
+        operator=operator,
+        store=store,
+        family=DEFAULT_STORE,
+        name=_short_name(store.name, DEFAULT_STORE),
+        is_list=False,
+        is_internal=_is_internal(store.name, DEFAULT_STORE),
+        schema=None,
+        form=RowForm("unsaferow", is_bare=False, is_list=False),
+        columns=(),
+        place=place,
+        list_families=frozenset(),
+        failure=failure.with_context(store=f"{operator.id}/{store.name}"),
+    )
+
+
 _RAW = (
-    Column("key", is_key=True, path=(0,), type=pa.large_binary()),
-    Column("value", is_key=False, path=(0,), type=pa.large_binary()),
+    Column("key", is_key=True, path=(0,), type=pa.large_binary(), is_opaque=True),
+    Column("value", is_key=False, path=(0,), type=pa.large_binary(), is_opaque=True),
 )
+
+
+def _is_tws(operator: Operator) -> bool:
+    return (operator.name or "").startswith("transformWithState")
 
 
 def _is_of_variable(operator: Operator, family: str) -> bool:
@@ -243,12 +281,7 @@ def _columns(
 ) -> tuple[Column, ...]:
     if schema is None:
         return _RAW
-    try:
-        decoder = RowDecoder(schema, form)
-    except DataError as error:
-        raise error.with_context(
-            object_name=place.objects.object_url(f"state/{operator.id}")
-        ) from error.__cause__
+    decoder = RowDecoder(schema, form)
     hashed = _hashed_key_columns(operator, place.store, schema)
     columns = [
         Column(name, path, type_, is_key=True, is_expiry=is_expiry, is_hashed=path[0] in hashed)
@@ -260,6 +293,12 @@ def _columns(
             operator, decoder.value_schema, is_groups=is_groups
         )
     ]
+    if is_groups or _is_tws(operator):
+        # So Spark's encoders of Kryo, Java's serialization and bytes name their only column.
+        columns = [
+            replace(one, is_opaque=one.name == "value" and pa.types.is_large_binary(one.type))
+            for one in columns
+        ]
     return _with_unique_names(columns)
 
 

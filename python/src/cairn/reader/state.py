@@ -20,6 +20,7 @@ import pyarrow.compute
 from cairn.errors import ConfigError, DataError, PackageMissingError
 from cairn.reader.arrow_stream import ArrowStream
 from cairn.reader.families import PARTITION
+from cairn.reader.for_polars import for_polars
 from cairn.reader.parallel import OpenedAhead, in_threads
 from cairn.reader.rows.decoder import is_placeholder
 from cairn.reader.rows.partition_hash import partition_of
@@ -50,10 +51,17 @@ class State(ArrowStream):
         name: short name of the family.
         partitions: how many the store has.
         key_columns: names of the columns that are the key, or parts of it.
+        opaque_columns: names of the columns of bytes that only the program can read: objects by
+            Kryo or Java's serialization, bytes of its own, or rows without a schema.
         schema: of the rows: the key's columns, the value's columns, ``partition``.
+
+    Raises:
+        DataError: the types of the rows cannot be read, or are not known; names them.
     """
 
     def __init__(self, view: BatchView, family: Family, limits: ReadLimits) -> None:
+        if family.failure is not None:
+            raise family.failure.with_traceback(None)
         self.batch = view.batch
         self.name = family.name
         self.partitions = family.partitions
@@ -62,6 +70,7 @@ class State(ArrowStream):
         self._family = self._as_stored(family)
         self.schema = _schema_of(self._family.columns)
         self.key_columns = tuple(one.name for one in self._family.columns if one.is_key)
+        self.opaque_columns = tuple(one.name for one in self._family.columns if one.is_opaque)
 
     def _as_stored(self, family: Family) -> Family:
         """Return the family without value columns, if its rows have none.
@@ -151,10 +160,14 @@ class State(ArrowStream):
     def to_polars(self) -> Any:  # noqa: ANN401 - polars is not a dependency
         """Return all rows as a ``polars.DataFrame``.
 
+        A calendar interval becomes a struct of its months, days and nanoseconds.
+
         Raises:
             PackageMissingError: polars is not installed.
+            UnsupportedStateError: it has no values as those of a column.
         """
-        return _require("polars").from_arrow(self.to_table())
+        polars = _require("polars")
+        return polars.from_arrow(for_polars(self.to_table()))
 
     def count_keys(self) -> int:
         """Return the number of keys; of a list, all elements of a key count as one.
@@ -180,7 +193,7 @@ class State(ArrowStream):
 
         If Spark's hash says in which partition the key is, only that one is read. Of a key with
         some of the key's columns these are all rows with the values; partitions are then read
-        whole.
+        whole. A key with -0.0 that no row has is that with 0.0: Spark groups them together.
 
         Args:
             key: values by the names of key columns.
@@ -207,13 +220,19 @@ class State(ArrowStream):
         family, found = self._family, []
         decoder = family.decoder()
         assert decoder is not None  # noqa: S101 - the caller has looked for a schema
-        key = decoder.encode_key(_key_of(family.columns, values, decoder.key_schema))
+        given = _key_of(family.columns, values, decoder.key_schema)
+        # The key itself comes first: not all operators store keys as a grouping has them.
+        keys = [decoder.encode_key(one) for one in (given, _grouped(given))]
         for partition in partitions:
             with self._open(family, partition) as store:
-                value = store.get(family.family, key) if family.family in store.families else None
-            if value is not None:
-                row = _stored(key, value)
-                found.append(self._batch(decoder, row, family.columns, partition))
+                if family.family not in store.families:
+                    continue
+                for key in dict.fromkeys(keys):
+                    value = store.get(family.family, key)
+                    if value is not None:
+                        row = _stored(key, value)
+                        found.append(self._batch(decoder, row, family.columns, partition))
+                        break
         return pa.Table.from_batches(found, self.schema)
 
     def _rows_with(self, values: Mapping[str, Any], partitions: Sequence[int]) -> pa.Table:
@@ -408,6 +427,17 @@ def _key_of(columns: Sequence[Column], values: Mapping[str, Any], schema: pa.Sch
             struct[field.type.field(part).name] = value.as_py()
             result[place] = struct
     return result
+
+
+def _grouped(value: Any) -> Any:  # noqa: ANN401 - any value of a key
+    """Return a value as Spark stores it in the keys of groupings: no -0.0, and one NaN."""
+    if isinstance(value, float):
+        return math.nan if math.isnan(value) else value + 0.0
+    if isinstance(value, dict):
+        return {name: _grouped(part) for name, part in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)(map(_grouped, value))
+    return value
 
 
 def _require(package: str) -> Any:  # noqa: ANN401 - any module

@@ -3,15 +3,16 @@
 Layer: reader.  Spec: docs/reader.md. It only reads. Each finding names its rule; ``findings`` says
 what breaking a rule means and what mends it.
 
-Of the newest batch all rows are read and decoded, so that all checksums on their way are compared.
-Of older batches names and sizes of objects are compared.
+Of the newest batch all rows are read and decoded, and the bytes of all objects that a load needs
+are compared with their checksums. Of older batches names and sizes of objects are compared, and
+those parts of changelogs that small requests read; see ``audit``.
 """
 
 from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from cairn.errors import DataError, InUseError, MissingError
+from cairn.errors import AccessError, DataError, InUseError, MissingError
 from cairn.format.fields import as_text, parse_object
 from cairn.reader.audit import audit_cairn, audit_rocksdb
 from cairn.reader.batch import BatchView
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from cairn.errors import CairnError
     from cairn.reader.families import Family
     from cairn.reader.rows.stored import StoredRows
     from cairn.reader.spark.logs import Batches
     from cairn.reader.stores.base import ReadLimits, StoreRows
+    from cairn.reader.stores.opening import StorePlace
     from cairn.storage.base import ObjectStore
 
     Progress = Callable[[int, int], None]
@@ -121,13 +124,22 @@ class StoresCheck:
 def check_stores(
     check: StoresCheck, families: Sequence[Family], progress: Progress | None = None
 ) -> Iterator[Finding]:
-    """Yield the findings of stores: their rows at a batch, and their objects.
+    """Yield the findings of stores: their types, their rows at a batch, and their objects.
 
     Args:
         check: how.
         families: those whose rows are read. The objects are those of their stores.
         progress: see ``verify``.
     """
+    for family in families:
+        if (failure := family.failure) is not None:
+            yield Finding(
+                "operator-metadata",
+                failure.message,
+                failure.object_name,
+                Place(family.operator.id, store=family.store.name),
+                check.view.batch,
+            )
     todo = [
         (of_store, partition)
         for of_store in _by_store(families)
@@ -262,9 +274,9 @@ def _by_store(families: Sequence[Family]) -> list[list[Family]]:
     return list(stores.values())
 
 
-def _has_gone_on(objects: ObjectStore, batch: int) -> bool:
-    """Return whether the query has committed newer batches: retention may have passed some."""
-    return list_batches(objects).committed[-1:] > (batch,)
+def _has_gone_on(check: StoresCheck) -> bool:
+    """Return whether the query has committed newer batches: retention may have passed old ones."""
+    return list_batches(check.view.objects).committed[-1:] > (check.newest,)
 
 
 def _all_of_store(check: StoresCheck, families: Sequence[Family], partition: int) -> list[Finding]:
@@ -274,19 +286,45 @@ def _all_of_store(check: StoresCheck, families: Sequence[Family], partition: int
 
 def _of_store(check: StoresCheck, families: Sequence[Family], partition: int) -> Iterator[Finding]:
     place, view = families[0].place, check.view
+    around: list[Finding] = []
     where = Place(place.operator, partition, place.store)
     observed = check.observe(families, partition)
     try:
+        readable = [family for family in families if family.failure is None]
         with place.open(partition, families[0].list_families, check.limits) as store:
-            for family in families:
+            for family in readable:
                 state = State(view, family, check.limits)
                 yield from _rows(state, family, store, where, observed)
+            around = [_of_object(one, check, where) for one in store.gone_around]
         observed.end()
     except DataError as failure:
         rule = "state-unreadable" if view.batch == check.newest else "batch-unreadable"
-        if isinstance(failure, MissingError) and _has_gone_on(place.objects, check.newest):
+        if isinstance(failure, MissingError) and _has_gone_on(check):
             rule = "query-went-on"
         yield Finding(rule, failure.message, failure.object_name, where, view.batch)
+    yield from around
+    known = {(one.rule, one.object_name) for one in around}
+    for finding in _audit(check, place, partition, where):
+        if (finding.rule, finding.object_name) in known:
+            continue
+        if finding.rule == "batch-unreadable" and _has_gone_on(check):
+            finding = replace(finding, rule="query-went-on")  # noqa: PLW2901 - the same one
+        yield finding
+
+
+def _of_object(failure: CairnError, check: StoresCheck, where: Place) -> Finding:
+    """Return the finding of an object without which the state could be read."""
+    message = f"{failure.message}; the state was read without it"
+    rule = "object-damaged"
+    if isinstance(failure, (MissingError, AccessError)):
+        rule = "query-went-on" if _has_gone_on(check) else "object-missing"
+    return Finding(rule, message, failure.object_name, where, check.view.batch)
+
+
+def _audit(
+    check: StoresCheck, place: StorePlace, partition: int, where: Place
+) -> Iterator[Finding]:
+    """Yield the findings of the objects of one partition of a store."""
     try:
         if place.provider == "cairn":
             versions = {

@@ -64,6 +64,45 @@ def test_a_full_disk_is_one_line(sample: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [["ls"], ["show", "--store", "total"], ["verify"]])
+def test_a_closed_output_is_one_line(sample: str, arguments: list[str]) -> None:
+    """A service may have closed standard output: that is no fault of Cairn's either."""
+    done = _with_closed(">&-", sample, *arguments)
+
+    assert done.returncode == 1
+    assert done.stderr == "Error: the output cannot be written: [Errno 9] Bad file descriptor\n"
+
+
+def test_a_file_needs_no_standard_output(sample: str, tmp_path: Path) -> None:
+    """Nor does it need standard error, where progress would be."""
+    file = str(tmp_path / "x.parquet")
+
+    done = _with_closed(">&- 2>&-", sample, "show", "--store", "total", "--to", file)
+
+    assert done.returncode == 0
+    assert Path(file).stat().st_size > 0
+
+
+def test_rows_come_without_standard_error(sample: str) -> None:
+    """A closed one is no reason to fail."""
+    done = _with_closed("2>&-", sample, "show", "--store", "total", "-o", "csv")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("customer,")
+
+
+def _with_closed(closed: str, sample: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command whose shell closes a stream."""
+    verb, *others = arguments
+    command = [sys.executable, "-m", "cairn", verb, sample, *others]
+    return subprocess.run(  # noqa: S603 - the command under test
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [

@@ -55,6 +55,7 @@ def test_ls_has_a_row_per_kind_of_rows(run: Run, sample: str) -> None:
         "first_batch": 0,
         "last_batch": 8,
         "columns": ["customer", "id", "amount"],
+        "problem": None,
     }
 
 
@@ -65,6 +66,30 @@ def test_ls_counts_keys_and_shows_what_operators_have_for_themselves(run: Run, s
 
     assert keys[0, "last_orders"] == keys[0, "total"] == keys[0, "$rowCounter_last_orders"] == 4
     assert keys[1, "left"] == keys[1, "left-keyToNumValues"] == 32
+
+
+def test_a_store_of_unknown_types_is_listed_with_its_problem(
+    run: Run, sample: str, tmp_path: Path
+) -> None:
+    """A type of a newer Spark in one store must not hide all others."""
+    copy = tmp_path / "copy"
+    shutil.copytree(sample, copy)
+    (schema,) = copy.glob("state/0/_stateSchema/default/0_*")
+    schema.write_bytes(schema.read_bytes().replace(b"decimal(8,2)", b"geography(1)"))
+
+    rows = json.loads(run("ls", str(copy), "--count", "-o", "json").stdout)
+    tables = run("query", str(copy), "-o", "json")
+    known = run("query", str(copy), "select count(*) as n from op0_total", "-o", "json")
+    unknown = run("query", str(copy), "select * from op0_last_orders")
+
+    problems = {row["name"]: (row["keys"], row["problem"]) for row in rows}
+    assert problems["total"] == (4, None)
+    assert problems["last_orders"][0] is None
+    assert "geography(1)" in problems["last_orders"][1]
+    assert "op0_last_orders" not in {row["table"] for row in json.loads(tables.stdout)}
+    assert json.loads(known.stdout) == [{"n": 4}]
+    assert unknown.exit_code == 1
+    assert "geography(1)" in unknown.stderr
 
 
 def test_ls_counts_the_objects_of_each_store(run: Run, sample: str) -> None:
@@ -127,12 +152,12 @@ def test_show_prints_the_columns(run: Run, sample: str) -> None:
     done = run("show", sample, "--store", "by_product", "--schema", "-o", "csv")
 
     assert done.stdout == (
-        "column,type,is_key\n"
-        "customer,large_string,true\n"
-        "product,large_string,true\n"
-        "orders,int64,false\n"
-        'paid,"decimal128(12, 2)",false\n'
-        "partition,int32,false\n"
+        "column,type,is_key,is_opaque\n"
+        "customer,large_string,true,false\n"
+        "product,large_string,true,false\n"
+        "orders,int64,false,false\n"
+        'paid,"decimal128(12, 2)",false,false\n'
+        "partition,int32,false,false\n"
     )
 
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cairn_checkpoint import CairnCheckpoint, age
 from click.testing import CliRunner, Result
+from running_checkpoint import RunningCheckpoint, age
 
 from cairn.cli.main import main
 
@@ -25,12 +25,12 @@ with HeldCheckpoint(open_store(sys.argv[1], {}), "repair"):
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> CairnCheckpoint:
+def written(tmp_path: Path) -> RunningCheckpoint:
     """Return a checkpoint with four batches, whose newest changelog is gone and whose logs are old.
 
     It has an orphan, too.
     """
-    written = CairnCheckpoint(tmp_path / "ck", tmp_path / "local")
+    written = RunningCheckpoint(tmp_path / "ck", tmp_path / "local")
     for batch in range(4):
         written.commit({user: (batch, user) for user in range(20)})
         if batch < 3:
@@ -53,7 +53,7 @@ def rows_of(result: Result) -> list[dict[str, object]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_repair_prints_its_plan_and_then_does_it(written: CairnCheckpoint) -> None:
+def test_repair_prints_its_plan_and_then_does_it(written: RunningCheckpoint) -> None:
     """The exit code says whether something is left to do."""
     folder = str(written.folder)
 
@@ -72,7 +72,7 @@ def test_repair_prints_its_plan_and_then_does_it(written: CairnCheckpoint) -> No
     assert (written.folder / "offsets/3").exists()
 
 
-def test_gc_prints_its_plan_and_then_does_it(written: CairnCheckpoint) -> None:
+def test_gc_prints_its_plan_and_then_does_it(written: RunningCheckpoint) -> None:
     """Sizes are there for a person to decide."""
     folder = str(written.folder)
 
@@ -86,7 +86,7 @@ def test_gc_prints_its_plan_and_then_does_it(written: CairnCheckpoint) -> None:
     assert run("gc", folder).exit_code == 0
 
 
-def test_a_command_that_was_killed_is_followed_by_another(written: CairnCheckpoint) -> None:
+def test_a_command_that_was_killed_is_followed_by_another(written: RunningCheckpoint) -> None:
     """A real `kill -9`: while the process lives nobody else may change the checkpoint."""
     folder = str(written.folder)
     with subprocess.Popen(  # noqa: S603 - this file's own program

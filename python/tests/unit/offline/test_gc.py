@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cairn_checkpoint import CairnCheckpoint, age
+from running_checkpoint import RunningCheckpoint, age
 
 import cairn
 from cairn.errors import CairnError
@@ -16,9 +16,9 @@ ORPHAN = f"{STORE}/sst/{'ab' * 16}.sst"
 
 
 @pytest.fixture(params=[1, 2], ids=["format1", "format2"])
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CairnCheckpoint]:
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningCheckpoint]:
     """Return a checkpoint with ten batches and several snapshots, whose engine has ended."""
-    written = CairnCheckpoint(tmp_path / "ck", tmp_path / "local", request.param)
+    written = RunningCheckpoint(tmp_path / "ck", tmp_path / "local", request.param)
     for batch in range(10):
         written.commit({user: (batch, user) for user in range(batch, batch + 20)})
         written.snapshot()
@@ -28,7 +28,7 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CairnChe
         written.stop()
 
 
-def age_all(written: CairnCheckpoint) -> None:
+def age_all(written: RunningCheckpoint) -> None:
     """Let all objects be older than the grace period."""
     for path in (written.folder / "state").rglob("*"):
         if path.is_file():
@@ -41,7 +41,7 @@ def files_of(folder: Path) -> set[str]:
     return {name for name in found if not Path(name).name.startswith(".")}
 
 
-def names_of(written: CairnCheckpoint) -> set[str]:
+def names_of(written: RunningCheckpoint) -> set[str]:
     """Return what a plan names; it changes nothing."""
     before = files_of(written.folder)
     with cairn.gc(str(written.folder)) as plan:
@@ -50,14 +50,14 @@ def names_of(written: CairnCheckpoint) -> set[str]:
     return names
 
 
-def test_a_healthy_checkpoint_has_nothing_to_delete(written: CairnCheckpoint) -> None:
+def test_a_healthy_checkpoint_has_nothing_to_delete(written: RunningCheckpoint) -> None:
     """Each batch of the logs stays as it is."""
     age_all(written)
 
     assert names_of(written) == set()
 
 
-def test_what_a_failed_upload_left_is_deleted_and_nothing_else(written: CairnCheckpoint) -> None:
+def test_what_a_failed_upload_left_is_deleted_and_nothing_else(written: RunningCheckpoint) -> None:
     """The record in the checkpoint names it."""
     (written.folder / ORPHAN).write_bytes(b"left")
     age_all(written)
@@ -78,7 +78,7 @@ def test_what_a_failed_upload_left_is_deleted_and_nothing_else(written: CairnChe
     assert {row["user"]: (row["max"], row["max_2"]) for row in rows} == written.rows[0]
 
 
-def test_what_is_young_may_be_part_of_an_upload(written: CairnCheckpoint) -> None:
+def test_what_is_young_may_be_part_of_an_upload(written: RunningCheckpoint) -> None:
     """A task that was cut off from its driver may still be about to use it."""
     age_all(written)
     (written.folder / ORPHAN).write_bytes(b"young")
@@ -88,7 +88,7 @@ def test_what_is_young_may_be_part_of_an_upload(written: CairnCheckpoint) -> Non
         assert len(plan.orphans) == 1
 
 
-def test_versions_of_batches_that_were_rolled_back_go(written: CairnCheckpoint) -> None:
+def test_versions_of_batches_that_were_rolled_back_go(written: RunningCheckpoint) -> None:
     """Their objects have ids, or are replaced by the next attempts."""
     for batch in (7, 8, 9):
         for log in ("offsets", "commits"):
@@ -108,7 +108,7 @@ def test_versions_of_batches_that_were_rolled_back_go(written: CairnCheckpoint) 
     assert names_of(written) == set()
 
 
-def test_pins_protect_what_they_name_until_nobody_renews_them(written: CairnCheckpoint) -> None:
+def test_pins_protect_what_they_name_until_nobody_renews_them(written: RunningCheckpoint) -> None:
     """A long read, or an upload, of another process."""
     (written.folder / ORPHAN).write_bytes(b"left")
     age_all(written)
@@ -126,7 +126,7 @@ def test_pins_protect_what_they_name_until_nobody_renews_them(written: CairnChec
 
 
 def test_nothing_is_deleted_where_the_way_to_the_state_is_damaged(
-    written: CairnCheckpoint,
+    written: RunningCheckpoint,
 ) -> None:
     """What looks like an orphan may be all that is left."""
     (written.folder / ORPHAN).write_bytes(b"left")
@@ -139,7 +139,7 @@ def test_nothing_is_deleted_where_the_way_to_the_state_is_damaged(
     assert names_of(written) == set()
 
 
-def test_a_query_that_runs_is_not_touched(written: CairnCheckpoint) -> None:
+def test_a_query_that_runs_is_not_touched(written: RunningCheckpoint) -> None:
     """It deletes its orphans by itself."""
     (written.folder / ORPHAN).write_bytes(b"left")
     age_all(written)

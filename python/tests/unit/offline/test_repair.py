@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cairn_checkpoint import CairnCheckpoint, age
+from running_checkpoint import RunningCheckpoint, age
 from small_checkpoint import SmallCheckpoint
 
 import cairn
@@ -18,9 +18,9 @@ PARTITION = 1
 
 
 @pytest.fixture(params=[1, 2], ids=["format1", "format2"])
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CairnCheckpoint]:
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningCheckpoint]:
     """Return a checkpoint with ten batches and several snapshots."""
-    written = CairnCheckpoint(tmp_path / "ck", tmp_path / "local", request.param)
+    written = RunningCheckpoint(tmp_path / "ck", tmp_path / "local", request.param)
     for batch in range(10):
         written.commit({user: (batch, user) for user in range(batch, batch + 20)})
         written.snapshot()
@@ -29,20 +29,20 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CairnChe
         written.stop()
 
 
-def rows_of(written: CairnCheckpoint) -> dict[int, tuple[int, int]]:
+def rows_of(written: RunningCheckpoint) -> dict[int, tuple[int, int]]:
     """Return the state at the newest batch, as the reader has it."""
     with cairn.open_checkpoint(str(written.folder)) as checkpoint:
         table = checkpoint.state().to_table().to_pylist()
     return {row["user"]: (row["max"], row["max_2"]) for row in table}
 
 
-def rules_of(written: CairnCheckpoint) -> list[str]:
+def rules_of(written: RunningCheckpoint) -> list[str]:
     """Return the rules that the checkpoint breaks."""
     with cairn.open_checkpoint(str(written.folder)) as checkpoint:
         return [finding.rule for finding in checkpoint.verify()]
 
 
-def actions_of(written: CairnCheckpoint) -> list[str]:
+def actions_of(written: RunningCheckpoint) -> list[str]:
     """Return the actions of a plan, which changes nothing."""
     before = files_of(written.folder)
     with cairn.repair(str(written.folder)) as plan:
@@ -60,7 +60,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-def newest(written: CairnCheckpoint, pattern: str) -> Path:
+def newest(written: RunningCheckpoint, pattern: str) -> Path:
     """Return the newest file of a partition's store that fits."""
     found = (written.folder / f"state/0/{PARTITION}").glob(pattern)
     return max(found, key=lambda path: int(path.name.partition("_")[0].partition(".")[0]))
@@ -73,7 +73,7 @@ def spoil(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
-def goes_on(written: CairnCheckpoint) -> None:
+def goes_on(written: RunningCheckpoint) -> None:
     """Run two more batches with a new engine, and compare the state with what was written."""
     written.start()
     for batch in range(2):
@@ -82,7 +82,7 @@ def goes_on(written: CairnCheckpoint) -> None:
     assert rows_of(written) == written.rows[-1]
 
 
-def test_a_whole_checkpoint_needs_nothing(written: CairnCheckpoint) -> None:
+def test_a_whole_checkpoint_needs_nothing(written: RunningCheckpoint) -> None:
     """A repair that always finds something is not believed."""
     written.stop()
 
@@ -90,7 +90,7 @@ def test_a_whole_checkpoint_needs_nothing(written: CairnCheckpoint) -> None:
     assert rules_of(written) == []
 
 
-def newest_sst(written: CairnCheckpoint) -> Path:
+def newest_sst(written: RunningCheckpoint) -> Path:
     """Return the youngest file of the newest manifest."""
     files = json.loads(newest(written, "snapshot/*").read_text())["files"]
     names = [str(one["object"]) for one in files]
@@ -98,24 +98,24 @@ def newest_sst(written: CairnCheckpoint) -> Path:
     return max(paths, key=lambda path: path.stat().st_mtime_ns)
 
 
-def harm_manifest(written: CairnCheckpoint) -> None:
+def harm_manifest(written: RunningCheckpoint) -> None:
     """Change a byte of the newest manifest."""
     spoil(newest(written, "snapshot/*"))
 
 
-def lose_sst(written: CairnCheckpoint) -> None:
+def lose_sst(written: RunningCheckpoint) -> None:
     """Delete a file that the newest manifest alone names."""
     newest_sst(written).unlink()
 
 
-def harm_sst(written: CairnCheckpoint) -> None:
+def harm_sst(written: RunningCheckpoint) -> None:
     """Change a byte of a file that the newest manifest alone names; its size stays."""
     spoil(newest_sst(written))
 
 
 @pytest.mark.parametrize("harm", [harm_manifest, lose_sst, harm_sst])
 def test_a_damaged_snapshot_gets_a_new_one_beside_it(
-    written: CairnCheckpoint, harm: Callable[[CairnCheckpoint], None]
+    written: RunningCheckpoint, harm: Callable[[RunningCheckpoint], None]
 ) -> None:
     """The state is still whole: nothing is lost, and the query does not have to run to be safe."""
     written.stop()
@@ -135,7 +135,7 @@ def test_a_damaged_snapshot_gets_a_new_one_beside_it(
     goes_on(written)
 
 
-def test_nothing_of_the_damaged_snapshot_is_in_the_new_one(written: CairnCheckpoint) -> None:
+def test_nothing_of_the_damaged_snapshot_is_in_the_new_one(written: RunningCheckpoint) -> None:
     """It would be as damaged."""
     written.stop()
     lose_sst(written)
@@ -150,7 +150,7 @@ def test_nothing_of_the_damaged_snapshot_is_in_the_new_one(written: CairnCheckpo
 
 
 def test_a_version_that_nothing_leads_to_is_left_for_the_batch_before(
-    written: CairnCheckpoint,
+    written: RunningCheckpoint,
 ) -> None:
     """The query goes on from there, and repeats the batch with the input that was planned."""
     written.commit({user: (500, user) for user in range(20)})
@@ -177,7 +177,7 @@ def test_a_version_that_nothing_leads_to_is_left_for_the_batch_before(
     goes_on(written)
 
 
-def test_entries_of_later_batches_go_too(written: CairnCheckpoint) -> None:
+def test_entries_of_later_batches_go_too(written: RunningCheckpoint) -> None:
     """Spark would run the newest planned batch, on the state of one that is gone."""
     written.commit({user: (500, user) for user in range(20)})
     written.plan(11)
@@ -202,7 +202,7 @@ def test_entries_of_later_batches_go_too(written: CairnCheckpoint) -> None:
 
 
 @pytest.mark.parametrize("log", ["commits", "offsets"])
-def test_an_entry_that_was_cut_goes(written: CairnCheckpoint, log: str) -> None:
+def test_an_entry_that_was_cut_goes(written: RunningCheckpoint, log: str) -> None:
     """A machine that lost its power leaves such files; Spark does not start with one."""
     if log == "offsets":
         written.plan(10)
@@ -220,7 +220,7 @@ def test_an_entry_that_was_cut_goes(written: CairnCheckpoint, log: str) -> None:
     goes_on(written)
 
 
-def test_a_query_that_runs_is_not_touched(written: CairnCheckpoint) -> None:
+def test_a_query_that_runs_is_not_touched(written: RunningCheckpoint) -> None:
     """A wrong command must not stop a healthy query."""
     harm_manifest(written)
 
@@ -251,7 +251,7 @@ class KilledError(Exception):
 
 @pytest.mark.parametrize("calls", range(9))
 def test_a_repair_that_was_killed_is_finished_by_the_next(
-    written: CairnCheckpoint, monkeypatch: pytest.MonkeyPatch, calls: int
+    written: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     """Nobody has to know how far it came."""
     written.commit({user: (500, user) for user in range(20)})

@@ -15,14 +15,18 @@ STORE = StoreId(0, 0)
 
 
 def rules_of(folder: Path, ids: dict[int, str]) -> list[str]:
-    """Return the rules that a store breaks, whose versions have these ids."""
+    """Return the rules that a store breaks, whose versions have these ids.
+
+    Its changelogs are empty files, and damaged so far.
+    """
     for version, id_ in ids.items():
         if id_.startswith("u"):
             path = folder / f"changelog/{version}_{id_}.arrow"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
     with open_store(str(folder), {}) as objects:
-        return [finding.rule for finding in audit_objects(objects, STORE, 2, dict(ids))]
+        found = [finding.rule for finding in audit_objects(objects, STORE, 2, dict(ids))]
+    return [rule for rule in found if rule != "object-damaged"]
 
 
 def test_a_snapshot_that_lags_is_found(tmp_path: Path) -> None:

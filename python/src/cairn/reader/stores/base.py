@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Protocol, Self
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
+    from cairn.errors import CairnError
     from cairn.reader.rows.stored import StoredRows
     from cairn.reader.stores.columns import Column, Flags
 
@@ -97,6 +98,11 @@ class StoreRows(Protocol):
     @property
     def families(self) -> Mapping[str, StoredFamily]:
         """The column families by name; ``DEFAULT_FAMILY`` alone if the store has none."""
+        ...
+
+    @property
+    def gone_around(self) -> Sequence[CairnError]:
+        """The damaged or missing objects without which rows were read; each error names one."""
         ...
 
     def stored_count(self, family: str) -> int | None:

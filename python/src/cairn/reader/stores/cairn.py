@@ -89,7 +89,6 @@ class CairnRows:
     Attributes:
         families: the column families by name.
         columns: the same, as the changelog describes them.
-        damages: of the objects that reads have gone around so far.
 
     Raises:
         MissingError, CorruptError: no way leads to the version; names the objects.
@@ -110,7 +109,6 @@ class CairnRows:
         self._limits = limits or ReadLimits()
         self._detours: Iterator[StoreVersion] | None = None
         self._changelogs: dict[VersionRef, Changelog] = {}
-        self.damages: list[CairnError] = []
         self._base: tuple[VersionRef, Tables] | None = None
         self._way = StoreVersion.empty(version)
         if version:
@@ -161,10 +159,14 @@ class CairnRows:
             if self._pin is not None:
                 self._pin.explain(first)
             raise first
-        self.damages.append(failure)
         self._take(way)
 
     # -- rows ------------------------------------------------------------------------------------
+
+    @property
+    def gone_around(self) -> tuple[CairnError, ...]:
+        """What prevented the ways before the present one; see ``StoreRows``."""
+        return () if self._detours is None else self._all_detours.failures
 
     def stored_count(self, family: str) -> int | None:
         """Return the count of the changelog; see ``StoreRows``."""
@@ -398,26 +400,27 @@ def _base_streams(
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[Entries]:
     """Yield the chunks of lists as appends; the chunks of one list become one."""
     names: list[bytes] = []
-    values: list[bytes] = []
+    parts: list[list[bytes]] = []
     for batch in batches:
         columns = (cast("list[bytes]", batch.column(name).to_pylist()) for name in _KEY_AND_VALUE)
         for name, value in zip(*columns, strict=True):
             key = layout.key_of_chunk(name)
             if names and names[-1] == key:
-                values[-1] += value
+                parts[-1].append(value)
             else:
                 names.append(key)
-                values.append(value)
+                parts.append([value])
         # More chunks of the last list may follow.
         if len(names) > 1:
-            yield _appends(names[:-1], values[:-1])
-            del names[:-1], values[:-1]
+            yield _appends(names[:-1], parts[:-1])
+            del names[:-1], parts[:-1]
     if names:
-        yield _appends(names, values)
+        yield _appends(names, parts)
 
 
-def _appends(names: list[bytes], values: list[bytes]) -> Entries:
+def _appends(names: list[bytes], parts: list[list[bytes]]) -> Entries:
     kinds = np.full(len(names), MERGE, np.uint8)
+    values = [b"".join(one) for one in parts]
     return entries_of(pa.array(names, pa.binary()), pa.array(values, pa.binary()), kinds)
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from cairn.errors import CairnError
     from cairn.reader.stores.base import ReadLimits, StoredFamily
     from cairn.reader.stores.columns import Column, Flags
 
@@ -415,6 +416,11 @@ class LayeredStore:
 
     families: Mapping[str, StoredFamily]
     layers: LayeredRows
+
+    @property
+    def gone_around(self) -> tuple[CairnError, ...]:
+        """Nothing: there is one way to a version; see ``StoreRows``."""
+        return ()
 
     def stored_count(self, family: str) -> int | None:  # noqa: ARG002 - see ``StoreRows``
         """Return ``None``: Spark's changelogs do not have it."""

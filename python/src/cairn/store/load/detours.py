@@ -65,6 +65,11 @@ class Detours:
         if failure.object_name not in self._damaged():
             self._failures.append(failure)
 
+    @property
+    def failures(self) -> tuple[CairnError, ...]:
+        """What prevented the ways so far; each names its object."""
+        return tuple(self._failures)
+
     def failure(self) -> CairnError:
         """Return the error of the planned way, with the objects that prevent each other way."""
         first, *others = self._failures

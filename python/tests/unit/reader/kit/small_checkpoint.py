@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from spark_store_files import Change, compressed, plain
@@ -22,16 +22,15 @@ CONF = {
     "spark.sql.streaming.statefulOperator.useStrictDistribution": "true",
 }
 PARTITIONS = 3
-_KEY = [{"name": "user", "type": "long", "nullable": True, "metadata": {}}]
 _VALUE = [
     {"name": "max", "type": "long", "nullable": True, "metadata": {}},
     {"name": "max", "type": "long", "nullable": True, "metadata": {}},
 ]
 
 
-def key_row(user: int) -> bytes:
-    """Return the UnsafeRow of a key."""
-    return struct.pack("<qq", 0, user)
+def key_row(user: float) -> bytes:
+    """Return the UnsafeRow of a key: a long, or a double."""
+    return struct.pack("<qd" if isinstance(user, float) else "<qq", 0, user)
 
 
 def value_row(first: int, second: int) -> bytes:
@@ -39,9 +38,10 @@ def value_row(first: int, second: int) -> bytes:
     return struct.pack("<qqq", 0, first, second)
 
 
-def partition_of_user(user: int) -> int:
+def partition_of_user(user: float) -> int:
     """Return the partition of a key."""
-    return int(partition_of([pa.array([user], pa.int64())], PARTITIONS)[0])
+    kind = pa.float64() if isinstance(user, float) else pa.int64()
+    return int(partition_of([pa.array([user], kind)], PARTITIONS)[0])
 
 
 class SmallCheckpoint:
@@ -50,24 +50,33 @@ class SmallCheckpoint:
     Args:
         folder: of the checkpoint.
         conf: settings in addition to ``CONF``.
+        key_type: Spark's name of the type of the key: ``long`` or ``double``.
+        partitions: of the store.
     """
 
-    def __init__(self, folder: Path, conf: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        conf: Mapping[str, str] | None = None,
+        key_type: str = "long",
+        partitions: int = PARTITIONS,
+    ) -> None:
         self.folder = folder
-        self.rows: list[dict[int, tuple[int, int]]] = []
+        self.rows: list[dict[Any, tuple[int, int]]] = []
         self._conf = CONF | dict(conf or {})
         self._put("metadata", b'{"id":"8a6f2c1e-0000-4000-8000-000000000000"}')
         operator = {"operatorInfo": {"operatorId": 0, "operatorName": "stateStoreSave"}}
-        store = {"storeName": "default", "numColsPrefixKey": 0, "numPartitions": PARTITIONS}
+        store = {"storeName": "default", "numColsPrefixKey": 0, "numPartitions": partitions}
         metadata = json.dumps(operator | {"stateStoreInfo": [store]})
         self._put("state/0/_metadata/metadata", b"v1\n" + metadata.encode())
+        key = [{"name": "user", "type": key_type, "nullable": True, "metadata": {}}]
         schema = b"".join(
             struct.pack(">ih", 1, len(text)) + text.encode()
-            for text in (json.dumps({"type": "struct", "fields": one}) for one in (_KEY, _VALUE))
+            for text in (json.dumps({"type": "struct", "fields": one}) for one in (key, _VALUE))
         )
         self._put("state/0/0/_metadata/schema", struct.pack(">h", 2) + b"v2" + schema)
 
-    def commit(self, changes: Mapping[int, tuple[int, int] | None]) -> None:
+    def commit(self, changes: Mapping[Any, tuple[int, int] | None]) -> None:
         """Write the next batch."""
         batch = len(self.rows)
         rows = dict(self.rows[-1]) if self.rows else {}
@@ -84,15 +93,34 @@ class SmallCheckpoint:
         self._commit(batch, by_partition)
         self.rows.append(rows)
 
+    def _commit(self, batch: int, by_partition: Mapping[int, list[Change]]) -> None:
+        """Write what a batch changes, and its entry of the commit log."""
+        for partition, writes in by_partition.items():
+            self._put(f"state/0/{partition}/{batch + 1}.delta", compressed(plain(writes)))
+        self.log_commit(batch)
+
+    def log(self, batch: int, ids: object = None) -> None:
+        """Write the entries of a batch into both logs; ``ids``: see ``log_commit``."""
+        self.plan(batch)
+        self.log_commit(batch, ids)
+
     def plan(self, batch: int) -> None:
         """Write the entry of a batch into the offset log."""
         metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": self._conf}
         self._put(f"offsets/{batch}", b"v1\n" + json.dumps(metadata).encode() + b"\n-")
 
-    def _commit(self, batch: int, by_partition: Mapping[int, list[Change]]) -> None:
-        for partition, writes in by_partition.items():
-            self._put(f"state/0/{partition}/{batch + 1}.delta", compressed(plain(writes)))
-        self._put(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":%d}' % batch)
+    def log_commit(self, batch: int, ids: object = None) -> None:
+        """Write the entry of a batch into the commit log.
+
+        Args:
+            batch: its number.
+            ids: of the stores, in checkpoint format 2.
+        """
+        commit: dict[str, object] = {"nextBatchWatermarkMs": batch}
+        version = b"v1\n"
+        if ids is not None:
+            commit["stateUniqueIds"], version = ids, b"v2\n"
+        self._put(f"commits/{batch}", version + json.dumps(commit).encode())
 
     def _put(self, key: str, data: bytes) -> None:
         path = self.folder / key

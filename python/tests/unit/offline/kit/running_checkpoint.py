@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,7 @@ _FORM = b"\0"
 _HOURS_S = 10 * 3600
 
 
-class CairnCheckpoint(SmallCheckpoint):
+class RunningCheckpoint(SmallCheckpoint):
     """See the module.
 
     Args:
@@ -108,11 +107,7 @@ class CairnCheckpoint(SmallCheckpoint):
             ids.append(str(answer["checkpoint_id"]))
         has_ids = self.checkpoint_format == 2
         self._ids.append(ids if has_ids else [None] * PARTITIONS)
-        entry: dict[str, object] = {"nextBatchWatermarkMs": batch}
-        if has_ids:
-            entry["stateUniqueIds"] = {"0": [[one] for one in ids]}
-        text = f"v{self.checkpoint_format}\n{json.dumps(entry)}"
-        self._put(f"commits/{batch}", text.encode())
+        self.log_commit(batch, {"0": [[one] for one in ids]} if has_ids else None)
 
 
 def _stored(value: bytes) -> bytes | None:
