@@ -4,8 +4,8 @@
     python benchmarks/reading.py --rows 10000000 --runs 1 --shapes long
 
 The state is that of an aggregation (count and sum) in two partitions, under Cairn and under Spark's
-HDFS-backed provider, with a key of one long or of a text. Each reading is a process of its own: its
-time is measured from its start, and without the start of Python or of the JVM.
+HDFS-backed and RocksDB providers, with a key of one long or of a text. Each reading is a process of
+its own: its time is measured from its start, and without the start of Python or of the JVM.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from process_memory import PeakMemory
 PROVIDERS = {
     "cairn": "io.cairn.spark.CairnStateStoreProvider",
     "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
 SHAPES = {"long": "id", "text": "concat('user-', id)"}
 _TIMEOUT_S = 1800
@@ -60,7 +61,8 @@ while not query.lastProgress or query.lastProgress["batchId"] < 2:
 state = pathlib.Path(folder, "checkpoint", "state", "0")
 until = time.monotonic() + 60
 for part in ("0", "1"):
-    while not [*state.glob(part + "/*.snapshot"), *state.glob(part + "/snapshot/*.json")]:
+    while not any(next(state.glob(f"{part}/{name}"), None) for name in
+                  ("*.snapshot", "*.zip", "snapshot/*.json")):
         if time.monotonic() > until:
             raise SystemExit("maintenance took no snapshot of partition " + part)
         time.sleep(0.2)
