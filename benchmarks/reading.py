@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ import machine
 import result_file
 from driver import BUILD, SHIM_JAR, interrupt_at_sigterm, require_shim
 from process_memory import PeakMemory
+from report import reading_table
 
 PROVIDERS = {
     "cairn": "io.cairn.spark.CairnStateStoreProvider",
@@ -120,7 +120,7 @@ def main() -> int:
             shutil.rmtree(folder)
     content = {"rows": options.rows, "runs": runs, "machine": machine.describe(BUILD)}
     result_file.write(options.result, content)
-    print(table(content))
+    print(reading_table(content))
     wrong = [run for run in runs if run["rows"] != options.rows]
     for run in wrong:
         print(f"another number of rows: {run}", file=sys.stderr)
@@ -161,31 +161,6 @@ def _measured(reader: str, code: str, folder: Path, provider: str, shape: str) -
     }
     print(json.dumps(run), flush=True)
     return run
-
-
-def table(content: dict[str, Any]) -> str:
-    """Return the medians as a table."""
-    lines = [
-        "| state of | key | reader | whole, s | without start, s | rows/s of CPU | peak, MiB |",
-        "|---|---|---|---:|---:|---:|---:|",
-    ]
-    kinds = dict.fromkeys((run["provider"], run["key"], run["reader"]) for run in content["runs"])
-    for kind in kinds:
-        runs = [
-            run for run in content["runs"] if (run["provider"], run["key"], run["reader"]) == kind
-        ]
-        whole, read, cpu, peak = (
-            statistics.median(run[name] for run in runs)
-            for name in ("whole_s", "read_s", "cpu_s", "peak_mib")
-        )
-        provider, key, reader = kind
-        # The JVM is a child of a child, whose CPU time nobody has counted.
-        per_cpu = f"{content['rows'] / cpu:,.0f}" if reader == "cairn" else ""
-        lines.append(
-            f"| {provider} | {key} | {reader} | {whole:.2f} | {read:.2f} | {per_cpu} "
-            f"| {peak:,.0f} |"
-        )
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":
