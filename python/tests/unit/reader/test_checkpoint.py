@@ -72,6 +72,17 @@ def test_a_checkpoint_shows_what_it_has(checkpoint: Checkpoint) -> None:
     assert checkpoint.describe_batches().to_table()["watermark_ms"].to_pylist() == [0, 1, 2]
 
 
+def test_a_commit_without_its_plan_is_not_the_newest_batch(
+    written: SmallCheckpoint, checkpoint: Checkpoint
+) -> None:
+    """The state cannot be read without the settings that the offset log has."""
+    (written.folder / "offsets/2").unlink()
+
+    assert checkpoint.batches == (0, 1)
+    assert checkpoint.view().batch == 1
+    assert rows_of(checkpoint.state().to_table()) == written.rows[1]
+
+
 def test_who_takes_one_batch_of_rows_opens_one_partition(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
