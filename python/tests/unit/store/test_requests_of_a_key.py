@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -199,10 +200,23 @@ def test_a_snapshot_that_no_changelog_names_is_found(
     assert counts == {"ListObjectsV2": 1, "GetObject": 3}
 
 
-def test_a_listed_snapshot_that_is_damaged_is_not_needed(long_lineage: Query) -> None:
-    """The changelogs have the same rows."""
-    (sst,) = long_lineage.folder.glob("state/0/*/sst/*")
+def _lose(objects: Path) -> None:
+    (sst,) = objects.glob("sst/*")
     sst.unlink()
+
+
+def _renew(objects: Path) -> None:
+    (manifest,) = objects.glob("snapshot/*.json")
+    fields = json.loads(manifest.read_bytes())
+    manifest.write_text(json.dumps(fields | {"format": 2}))
+
+
+@pytest.mark.parametrize("spoil", [_lose, _renew])
+def test_a_listed_snapshot_that_cannot_be_read_is_not_needed(
+    long_lineage: Query, spoil: Callable[[Path], None]
+) -> None:
+    """A file of it is gone, or a newer Cairn has written it: the changelogs have the same rows."""
+    spoil(long_lineage.folder / f"state/0/{PARTITION}")
     state = cairn.open_checkpoint(str(long_lineage.folder)).state()
 
     assert number_of(state, USERS[5]) == [5]

@@ -23,7 +23,7 @@ import pyarrow.compute
 
 from cairn.checkpoint.stored_versions import DAMAGES, StoredVersions
 from cairn.clock import SYSTEM_CLOCK
-from cairn.errors import AccessError, CairnError, CorruptError
+from cairn.errors import AccessError, CairnError, CorruptError, FormatVersionError
 from cairn.format import pin
 from cairn.format.manifest import MAX_OBJECT_BYTES
 from cairn.format.names import SNAPSHOT_PREFIX, ManifestName, manifest_name, parse_name
@@ -112,6 +112,7 @@ class CairnRows:
         self._limits = limits or ReadLimits()
         self._detours: Iterator[StoreVersion] | None = None
         self._has_listed = False
+        self._manifest: Manifest | None = None
         self._changelogs: dict[VersionRef, Changelog] = {}
         self._way = StoreVersion.empty(version)
         if version:
@@ -150,9 +151,12 @@ class CairnRows:
         with suppress(AccessError):
             names = [parse_name(one.key) for one in self._versions.objects.list(SNAPSHOT_PREFIX)]
             stored = {VersionRef(*astuple(one)) for one in names if isinstance(one, ManifestName)}
-            newest = max(stored.intersection(way.lineage), default=None)
-            if newest is not None:
-                self._take(way.rebased(newest) or way)
+            for newest in sorted(stored.intersection(way.lineage), reverse=True):
+                # A newer Cairn may have written it; the changelogs can be read.
+                with suppress(FormatVersionError):
+                    self._manifest = self._versions.fetch_manifest(newest)
+                    self._take(way.rebased(newest) or way)
+                    return
 
     def _take(self, way: StoreVersion) -> None:
         self._way = way
@@ -307,7 +311,9 @@ class CairnRows:
         return [self._changelogs[ref] for ref in refs]
 
     def _tables(self, ref: VersionRef) -> Tables:
-        manifest = self._versions.fetch_manifest(ref)
+        manifest = self._manifest
+        if manifest is None or manifest.ref != ref:
+            manifest = self._manifest = self._versions.fetch_manifest(ref)
         objects = self._versions.objects
         files = {file.local_name: file for file in manifest.files}
         content = _rocksdb_manifest(objects, manifest)
