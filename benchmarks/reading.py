@@ -4,8 +4,8 @@
     python benchmarks/reading.py --rows 10000000 --runs 1 --shapes long
 
 The state is that of an aggregation (count and sum) in two partitions, under Cairn and under Spark's
-HDFS-backed provider, with a key of one long or of a text. Each reading is a process of its own: its
-time is measured from its start, and without the start of Python or of the JVM.
+HDFS-backed and RocksDB providers, with a key of one long or of a text. Each reading is a process of
+its own: its time is measured from its start, and without the start of Python or of the JVM.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import time
@@ -25,10 +24,12 @@ import machine
 import result_file
 from driver import BUILD, SHIM_JAR, interrupt_at_sigterm, require_shim
 from process_memory import PeakMemory
+from report import reading_table
 
 PROVIDERS = {
     "cairn": "io.cairn.spark.CairnStateStoreProvider",
     "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
 SHAPES = {"long": "id", "text": "concat('user-', id)"}
 _TIMEOUT_S = 1800
@@ -60,7 +61,8 @@ while not query.lastProgress or query.lastProgress["batchId"] < 2:
 state = pathlib.Path(folder, "checkpoint", "state", "0")
 until = time.monotonic() + 60
 for part in ("0", "1"):
-    while not [*state.glob(part + "/*.snapshot"), *state.glob(part + "/snapshot/*.json")]:
+    while not any(next(state.glob(f"{part}/{name}"), None) for name in
+                  ("*.snapshot", "*.zip", "snapshot/*.json")):
         if time.monotonic() > until:
             raise SystemExit("maintenance took no snapshot of partition " + part)
         time.sleep(0.2)
@@ -118,7 +120,7 @@ def main() -> int:
             shutil.rmtree(folder)
     content = {"rows": options.rows, "runs": runs, "machine": machine.describe(BUILD)}
     result_file.write(options.result, content)
-    print(table(content))
+    print(reading_table(content))
     wrong = [run for run in runs if run["rows"] != options.rows]
     for run in wrong:
         print(f"another number of rows: {run}", file=sys.stderr)
@@ -159,31 +161,6 @@ def _measured(reader: str, code: str, folder: Path, provider: str, shape: str) -
     }
     print(json.dumps(run), flush=True)
     return run
-
-
-def table(content: dict[str, Any]) -> str:
-    """Return the medians as a table."""
-    lines = [
-        "| state of | key | reader | whole, s | without start, s | rows/s of CPU | peak, MiB |",
-        "|---|---|---|---:|---:|---:|---:|",
-    ]
-    kinds = dict.fromkeys((run["provider"], run["key"], run["reader"]) for run in content["runs"])
-    for kind in kinds:
-        runs = [
-            run for run in content["runs"] if (run["provider"], run["key"], run["reader"]) == kind
-        ]
-        whole, read, cpu, peak = (
-            statistics.median(run[name] for run in runs)
-            for name in ("whole_s", "read_s", "cpu_s", "peak_mib")
-        )
-        provider, key, reader = kind
-        # The JVM is a child of a child, whose CPU time nobody has counted.
-        per_cpu = f"{content['rows'] / cpu:,.0f}" if reader == "cairn" else ""
-        lines.append(
-            f"| {provider} | {key} | {reader} | {whole:.2f} | {read:.2f} | {per_cpu} "
-            f"| {peak:,.0f} |"
-        )
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

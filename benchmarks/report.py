@@ -5,9 +5,9 @@
 
 A table is between `<!-- table: NAME -->` and `<!-- end -->`; other text is not changed. The results
 are the JSON files of benchmarks/results/: results-GROUP.json (run.py), s3-requests.json,
-s3-requests-idle.json, memory.json, gil-hold.json, worker-start.json. A table without its file says
-so. A group has three tables: GROUP, GROUP-resources and GROUP-times. Two tables are of all groups:
-`summary` has one line of each of four groups, `pages` the pages of all results.
+s3-requests-idle.json, memory.json, gil-hold.json, worker-start.json, reading.json. A table without
+its file says so. A group has three tables: GROUP, GROUP-resources and GROUP-times. Two tables are
+of all groups: `summary` has one line of each of four groups, `pages` the pages of all results.
 """
 
 from __future__ import annotations
@@ -245,12 +245,42 @@ def gil_hold_table(content: dict[str, Any]) -> str:
     return f"{table}\n\n{note}"
 
 
+def reading_table(content: dict[str, Any]) -> str:
+    """Return the medians of both readers beside each other, by provider and key."""
+    runs = content["runs"]
+    rows, counts = [], set()
+    for provider, key in dict.fromkeys((run["provider"], run["key"]) for run in runs):
+        cells = [PROVIDERS_READ[provider], key]
+        medians_of: dict[str, list[float]] = {}
+        for reader in ("cairn", "spark"):
+            kind = (provider, key, reader)
+            of_kind = [one for one in runs if (one["provider"], one["key"], one["reader"]) == kind]
+            counts.add(len(of_kind))
+            medians_of[reader] = [
+                statistics.median(run[name] for run in of_kind)
+                for name in ("read_s", "whole_s", "peak_mib")
+            ]
+        ours, theirs = medians_of["cairn"], medians_of["spark"]
+        cells += [f"{content['rows'] / one[0]:,.0f}" for one in (ours, theirs)]
+        cells.append(f"{theirs[0] / ours[0]:.1f}x")
+        for place, form in ((0, ".2f"), (1, ".2f"), (2, ",.0f")):
+            cells += [format(one[place], form) for one in (ours, theirs)]
+        rows.append(cells)
+    head = ["state of", "key", "rows/s, Cairn", "Spark", "Cairn : Spark"]
+    for number in ("without start, s", "whole process, s", "peak, MiB"):
+        head += [f"{number}, Cairn", "Spark"]
+    table = _table(head, rows, "llrrrrrrrrr")
+    shown = "-".join(map(str, sorted(counts)))
+    return f"{table}\n\n{content['rows']:,} keys, medians of {shown} runs {_origin(content)}."
+
+
 def _table(head: list[str], rows: list[list[str]], align: str) -> str:
     marks = {"l": "---", "r": "---:"}
     lines = [head, [marks[side] for side in align], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+PROVIDERS_READ = {"cairn": "Cairn", "hdfs": "Spark HDFS-backed", "rocksdb": "Spark RocksDB"}
 RESULTS_PATH = "benchmarks/results"  # from README.md
 # Title, group, workload, number, Cairn's provider, and the two of Spark's.
 SPARK = ("rocksdb", "rocksdb_tuned")
@@ -289,6 +319,7 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "memory": ("memory.json", memory_table),
     "gil-hold": ("gil-hold.json", gil_hold_table),
     "worker-start": ("worker-start.json", worker_start_table),
+    "reading": ("reading.json", reading_table),
 }
 GROUP_TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "": figures_table,

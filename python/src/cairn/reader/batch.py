@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cairn.errors import DataError, NotThereError
 from cairn.reader.families import Family, families_of, unread_family
 from cairn.reader.spark.logs import ROW_CHECKSUM, read_commit, read_conf
-from cairn.reader.spark.operators import read_operators
+from cairn.reader.spark.operators import read_operator, read_operators
 from cairn.reader.spark.schema_files import read_families
 from cairn.reader.stores.opening import StorePlace
 
@@ -38,6 +38,7 @@ class BatchView:
         self.conf: StateConf = read_conf(objects, batch)
         self.commit: CommitEntry = read_commit(objects, batch)
         self._operators: tuple[Operator, ...] | None = None
+        self._by_number: dict[int, Operator | None] = {}
         self._families: dict[int, tuple[Family, ...]] = {}
         self._lock = threading.Lock()
 
@@ -56,18 +57,28 @@ class BatchView:
         """The stateful operators."""
         with self._lock:
             if self._operators is None:
-                self._operators = read_operators(self.objects, self.batch, self.conf.partitions)
+                ids = self.commit.unique_ids
+                self._operators = read_operators(
+                    self.objects, self.batch, self.conf.partitions, max(ids) + 1 if ids else None
+                )
             return self._operators
 
     def operator(self, number: int) -> Operator:
-        """Return an operator.
+        """Return an operator; nothing is read of the others.
 
         Raises:
             NotThereError: there is none with this number.
         """
-        for one in self.operators:
-            if one.id == number:
-                return one
+        with self._lock:
+            if self._operators is not None:
+                self._by_number |= {one.id: one for one in self._operators}
+            if number not in self._by_number:
+                self._by_number[number] = read_operator(
+                    self.objects, number, self.batch, self.conf.partitions
+                )
+            found = self._by_number[number]
+        if found is not None:
+            return found
         numbers = ", ".join(str(one.id) for one in self.operators) or "none"
         raise NotThereError(
             f"there is no operator {number} at batch {self.batch}; there are: {numbers}",

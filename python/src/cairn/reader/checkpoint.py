@@ -7,6 +7,7 @@ the batches that were looked at, and no rows.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -14,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from cairn.checkpoint import spark_logs
 from cairn.clock import SYSTEM_CLOCK
 from cairn.errors import ConfigError, MissingError, NotThereError
+from cairn.format.spark_log import COMMITS_PREFIX
 from cairn.location import open_location
 from cairn.reader.batch import BatchView
 from cairn.reader.bisect import bisect
@@ -202,6 +205,13 @@ class Checkpoint:
         return self._views[number]
 
     def _newest(self) -> int:
+        commits = spark_logs.batches(self.objects, COMMITS_PREFIX)
+        # Almost always it has its entry in the offset log, too: that log need not be listed.
+        with suppress(MissingError):
+            for newest in commits[-1:]:
+                if newest not in self._views:
+                    self._views[newest] = BatchView(self.objects, newest)
+                return newest
         committed = self.batches
         if not committed:
             raise NotThereError(

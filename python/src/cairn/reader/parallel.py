@@ -46,10 +46,10 @@ def in_threads(
 
 
 class OpenedAhead:
-    """The stores of partitions, opened by threads before they are needed.
+    """The stores of partitions, opened by threads before they are needed. Thread-safe.
 
-    A store of Cairn's is protected from retention from then on: that of the last partition may be
-    read hours after that of the first. Thread-safe.
+    Not for speed: a store of Cairn's is protected from retention from then on, and that of the last
+    partition may be read hours after that of the first.
 
     Args:
         open_store: opens the store of a partition.
@@ -58,7 +58,13 @@ class OpenedAhead:
 
     def __init__(self, open_store: Callable[[int], StoreRows], partitions: Sequence[int]) -> None:
         self._pool = ThreadPoolExecutor(_OPENING_THREADS, "cairn-open")
-        self._futures = {one: self._pool.submit(open_store, one) for one in partitions}
+        self._open_store = open_store
+        self._futures = {one: self._pool.submit(self._open, one) for one in partitions}
+
+    def _open(self, partition: int) -> StoreRows:
+        store = self._open_store(partition)
+        store.rest()
+        return store
 
     def take(self, partition: int) -> StoreRows:
         """Return the store of a partition, once; the caller closes it."""

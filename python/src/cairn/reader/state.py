@@ -11,6 +11,7 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -134,11 +135,21 @@ class State(ArrowStream):
         batches: Callable[[Iterator[StoredRows], int], Iterator[pa.RecordBatch]],
         partitions: Sequence[int],
     ) -> Iterator[pa.RecordBatch]:
+        if not partitions:
+            return
         family = self._family
-        ahead = OpenedAhead(lambda partition: self._open(family, partition), partitions)
+        first, *others = partitions
+        of_first = batches(_rows_of(self._open(family, first), family), first)
+        # Who wants a few rows takes one batch: the other partitions are not opened for it.
+        yield from islice(of_first, 1)
+        ahead = OpenedAhead(lambda partition: self._open(family, partition), others)
         try:
             yield from in_threads(
-                lambda partition: batches(_rows_of(ahead.take(partition), family), partition),
+                lambda partition: (
+                    of_first
+                    if partition == first
+                    else batches(_rows_of(ahead.take(partition), family), partition)
+                ),
                 partitions,
             )
         finally:

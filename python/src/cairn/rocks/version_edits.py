@@ -44,6 +44,7 @@ _MAY_BE_IGNORED = 1 << 13
 """Tags with this bit have a slice."""
 _END_OF_FILE_FIELDS = 1
 _EPOCH = 13
+_TAIL = 15
 _PATH_ID = 65
 _NEEDS_KNOWLEDGE = 1 << 6
 """A reader that does not know a field with this bit cannot read the file."""
@@ -64,6 +65,7 @@ class LiveFile:
         largest: the highest key, likewise.
         has_largest: whether that key may be in the file: if not, it ends a deleted range.
         age: orders the files of level 0: a newer file has a higher one.
+        tail_bytes: what is behind its rows: filter, index and the like; 0: not known.
     """
 
     level: int
@@ -73,6 +75,7 @@ class LiveFile:
     largest: bytes
     has_largest: bool
     age: tuple[int, int, int, int]
+    tail_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -204,11 +207,13 @@ class _Edit:
         level, number, size_bytes = self.number(), self.number(), self.number()
         smallest, largest = self._internal_key(), self._internal_key()
         smallest_sequence, largest_sequence = self.number(), self.number()
-        epoch = 0
+        epoch = tail_bytes = 0
         while (field := self.number()) != _END_OF_FILE_FIELDS:
             value = self._slice()
             if field == _EPOCH:
                 epoch = _Edit(value).number()
+            elif field == _TAIL:
+                tail_bytes = _Edit(value).number()
             elif field == _PATH_ID and not any(value):
                 continue
             elif field & _NEEDS_KNOWLEDGE:
@@ -222,6 +227,7 @@ class _Edit:
             largest[:-_SEQUENCE_BYTES],
             largest[-_SEQUENCE_BYTES:] != _END_OF_RANGE,
             age,
+            tail_bytes,
         )
 
     def _internal_key(self) -> bytes:

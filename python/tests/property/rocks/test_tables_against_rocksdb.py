@@ -82,6 +82,8 @@ class Model:
         options.set_level_zero_file_num_compaction_trigger(random.choice((2, 4, 10)))
         table = BlockBasedOptions()
         table.set_format_version(table_format)
+        if random.random() < 0.7:
+            table.set_bloom_filter(random.choice((2, 10)), random.choice((False, True)))
         options.set_block_based_table_factory(table)
         self.db = Rdict(str(folder / "db"), options)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections.abc import Collection
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from cairn.errors import (
 from cairn.reader.checkpoint import Checkpoint, _are_same
 from cairn.reader.families import Column
 from cairn.reader.state import _equal, _scalar
+from cairn.reader.stores.base import ReadLimits, StoreRows
+from cairn.reader.stores.opening import StorePlace
 
 NAN = float("nan")
 STRUCT = pa.struct([("a", pa.float64()), ("b", pa.int64())])
@@ -68,6 +71,41 @@ def test_a_checkpoint_shows_what_it_has(checkpoint: Checkpoint) -> None:
     assert store.columns == ("user", "max", "max_2")
     assert "stateStoreSave" in repr(checkpoint.operators)
     assert checkpoint.describe_batches().to_table()["watermark_ms"].to_pylist() == [0, 1, 2]
+
+
+def test_a_commit_without_its_plan_is_not_the_newest_batch(
+    written: SmallCheckpoint, checkpoint: Checkpoint
+) -> None:
+    """The state cannot be read without the settings that the offset log has."""
+    (written.folder / "offsets/2").unlink()
+
+    assert checkpoint.batches == (0, 1)
+    assert checkpoint.view().batch == 1
+    assert rows_of(checkpoint.state().to_table()) == written.rows[1]
+
+
+def test_who_takes_one_batch_of_rows_opens_one_partition(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `cairn show --limit` does: a state may have hundreds of partitions."""
+    opened: list[int] = []
+    open_ = StorePlace.open
+
+    def noted(
+        self: StorePlace, partition: int, lists: Collection[str], limits: ReadLimits
+    ) -> StoreRows:
+        opened.append(partition)
+        return open_(self, partition, lists, limits)
+
+    monkeypatch.setattr(StorePlace, "open", noted)
+    with checkpoint.state().reader() as reader:
+        reader.read_next_batch()
+        first = list(opened)
+        rest = reader.read_all()
+
+    assert first == [0]
+    assert sorted(opened) == list(range(PARTITIONS))
+    assert rest.num_rows
 
 
 @pytest.mark.parametrize("batch", [0, 1, 2])

@@ -106,16 +106,41 @@ class Operator:
 
 
 def read_operators(
-    checkpoint: ObjectStore, batch: int, partitions: int | None
+    checkpoint: ObjectStore, batch: int, partitions: int | None, count: int | None = None
 ) -> tuple[Operator, ...]:
     """Return the operators of a query at a batch, by their numbers.
 
-    Costs a LIST and a GET per operator, two LISTs per operator without metadata, and two LISTs
-    after the last one. Only if nothing says how many partitions there are, which Spark 2.1 did not
-    store, all files of an operator are listed.
+    Costs what ``read_operator`` does per operator, and two LISTs after the last one.
 
     Args:
         checkpoint: at the query's checkpoint location.
+        batch: a committed batch.
+        partitions: see ``read_operator``.
+        count: of the operators: then nothing is listed after the last one. ``None``: not known.
+
+    Raises:
+        MissingError, CorruptError, FormatVersionError: see ``read_operator``.
+    """
+    operators: list[Operator] = []
+    while len(operators) != count:
+        found = read_operator(checkpoint, len(operators), batch, partitions)
+        if found is None:
+            break
+        operators.append(found)
+    return tuple(operators)
+
+
+def read_operator(
+    checkpoint: ObjectStore, operator: int, batch: int, partitions: int | None
+) -> Operator | None:
+    """Return an operator of a query at a batch; ``None`` if it has none of the number.
+
+    Costs a LIST and a GET, or two LISTs without metadata. Only if nothing says how many partitions
+    there are, which Spark 2.1 did not store, all files of the operator are listed.
+
+    Args:
+        checkpoint: at the query's checkpoint location.
+        operator: its number.
         batch: a committed batch.
         partitions: what the offset log says, which counts more than an operator's metadata: Spark
             does not rewrite that of version 1 when it repartitions.
@@ -125,17 +150,6 @@ def read_operators(
         CorruptError: metadata cannot be read.
         FormatVersionError: metadata is of a newer version than 2.
     """
-    operators: list[Operator] = []
-    while True:
-        found = _read_operator(checkpoint, len(operators), batch, partitions)
-        if found is None:
-            return tuple(operators)
-        operators.append(found)
-
-
-def _read_operator(
-    checkpoint: ObjectStore, operator: int, batch: int, partitions: int | None
-) -> Operator | None:
     folder = f"state/{operator}/_metadata/"
     names = [info.key.removeprefix(folder) for info in checkpoint.list(folder)]
     batches = [batch_of(name.removeprefix("v2/")) for name in names if name.startswith("v2/")]

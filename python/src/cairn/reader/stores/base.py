@@ -136,8 +136,12 @@ class StoreRows(Protocol):
         """
         ...
 
+    def rest(self) -> None:
+        """Release the memory: the store is used later."""
+        ...
+
     def close(self) -> None:
-        """Release the memory; idempotent."""
+        """End the use, and release the memory; idempotent."""
         ...
 
     def __enter__(self) -> Self: ...

@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
@@ -22,10 +23,10 @@ import pyarrow.compute
 
 from cairn.checkpoint.stored_versions import DAMAGES, StoredVersions
 from cairn.clock import SYSTEM_CLOCK
-from cairn.errors import CairnError, CorruptError
+from cairn.errors import AccessError, CairnError, CorruptError, FormatVersionError
 from cairn.format import pin
 from cairn.format.manifest import MAX_OBJECT_BYTES
-from cairn.format.names import manifest_name
+from cairn.format.names import SNAPSHOT_PREFIX, ManifestName, manifest_name, parse_name
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
 from cairn.ids import VersionRef
 from cairn.reader.rows.stored import StoredRows
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
 pc: Any = pyarrow.compute
 
 _THREADS = 8
+_LONG_LINEAGE = 10
+"""The default of ``minDeltasForSnapshot``: then a snapshot was due since."""
 _KIND_OF_OP = np.zeros(256, np.uint8)
 _KIND_OF_OP[[OP_PUT, OP_DELETE, OP_APPEND]] = PUT, DELETE, MERGE
 _SAMPLED_ROWS = 1024
@@ -108,6 +111,8 @@ class CairnRows:
         self._checkpoint_id = checkpoint_id
         self._limits = limits or ReadLimits()
         self._detours: Iterator[StoreVersion] | None = None
+        self._has_listed = False
+        self._manifest: Manifest | None = None
         self._changelogs: dict[VersionRef, Changelog] = {}
         self._base: tuple[VersionRef, Tables] | None = None
         self._way = StoreVersion.empty(version)
@@ -132,10 +137,27 @@ class CairnRows:
         except DAMAGES as failure:
             self._go_around(failure)
             return
-        # Many stores may be open at a time, and be read one after the other.
-        if head.size_bytes <= _KEPT_BYTES:
-            self._changelogs[head.header.ref] = head
+        self._changelogs[head.header.ref] = head
         self._take(replace(StoreVersion.of_header(head.header), version=self._version))
+
+    def _shorten(self) -> None:
+        """Take a newer snapshot than the changelog names, if many changelogs are to be read.
+
+        A snapshot that was stored later is named by no changelog: a listing shows it.
+        """
+        way = self._way
+        if self._has_listed or self._detours is not None or len(way.lineage) < _LONG_LINEAGE:
+            return
+        self._has_listed = True
+        with suppress(AccessError):
+            names = [parse_name(one.key) for one in self._versions.objects.list(SNAPSHOT_PREFIX)]
+            stored = {VersionRef(*astuple(one)) for one in names if isinstance(one, ManifestName)}
+            for newest in sorted(stored.intersection(way.lineage), reverse=True):
+                # A newer Cairn may have written it; the changelogs can be read.
+                with suppress(FormatVersionError):
+                    self._manifest = self._versions.fetch_manifest(newest)
+                    self._take(way.rebased(newest) or way)
+                    return
 
     def _take(self, way: StoreVersion) -> None:
         self._way = way
@@ -196,14 +218,15 @@ class CairnRows:
         column = self.columns[family]
         while True:
             try:
-                for keys, values in self._scan(column, key, key + b"\0"):
-                    if len(values):
-                        value: bytes = _checked(column, keys, values).values[0].as_py()
-                        return value
+                value = self._get(column, key)
+                if value is None:
+                    return None
+                arrays = (pa.array([one], pa.binary()) for one in (key, value))
+                plain: bytes = _checked(column, *arrays).values[0].as_py()
             except DAMAGES as failure:
                 self._go_around(failure)
             else:
-                return None
+                return plain
 
     def writes(self, family: str) -> Iterator[Changes]:
         """Yield the writes of the version; see ``StoreRows``. One per key: the net change."""
@@ -225,6 +248,11 @@ class CairnRows:
             )
             yield Changes(column.id, some.column("op").to_numpy(), stored.keys, stored.values)
 
+    def rest(self) -> None:
+        """Forget large changelogs; see ``StoreRows``."""
+        kept = self._changelogs.items()
+        self._changelogs = {ref: one for ref, one in kept if one.size_bytes <= _KEPT_BYTES}
+
     def close(self) -> None:
         """Free the memory, and close the objects. Idempotent."""
         self._changelogs.clear()
@@ -245,6 +273,7 @@ class CairnRows:
         self, column: ColumnFamily, start: bytes, end: bytes | None
     ) -> Iterator[tuple[pa.Array[Any], pa.Array[Any]]]:
         """Yield keys and values of a range, by the present way."""
+        self._shorten()
         way = self._way
         changelogs = self._fetch(way.lineage)
         base = None if way.base.ref is None else self._tables_of(way.base.ref)
@@ -254,6 +283,27 @@ class CairnRows:
             streams += [SortedStream(iter([one])) for one in writes if len(one)]
             for rows in merge(streams):
                 yield with_operands(rows, _NO_DELIMITER)
+
+    def _get(self, column: ColumnFamily, key: bytes) -> bytes | None:
+        """Return the stored value of a key by the present way, the newest write first."""
+        newest_first: list[bytes] = []
+        self._shorten()
+        for changelog in self._newest_first():
+            rows = _rows_within(changelog.table, column.id, key, key + b"\0")
+            for row in rows.to_pylist():  # one at most
+                newest_first += [] if row["value"] is None else [row["value"]]
+                if row["op"] != OP_APPEND:
+                    return _whole(newest_first)
+        if self._way.base.ref is not None:
+            base = self._tables_of(self._way.base.ref)
+            newest_first += reversed(_base_parts(base, column, key))
+        return _whole(newest_first)
+
+    def _newest_first(self) -> Iterator[Changelog]:
+        """Yield the changelogs: the newest was read for its lineage, the others are if need be."""
+        refs = self._way.lineage
+        yield from self._fetch(refs[-1:])
+        yield from reversed(self._fetch(refs[:-1]))
 
     def _fetch(self, refs: Sequence[VersionRef]) -> list[Changelog]:
         """Return changelogs; several are fetched at a time, and all are kept."""
@@ -274,7 +324,9 @@ class CairnRows:
         return self._base[1]
 
     def _open_tables(self, ref: VersionRef) -> Tables:
-        manifest = self._versions.fetch_manifest(ref)
+        manifest = self._manifest
+        if manifest is None or manifest.ref != ref:
+            manifest = self._versions.fetch_manifest(ref)
         objects = self._versions.objects
         files = {file.local_name: file for file in manifest.files}
         content = _rocksdb_manifest(objects, manifest)
@@ -395,6 +447,22 @@ def _base_streams(
         return [SortedStream(rows)]
     bounds = layout.chunk_bounds(column.id, start=start, inclusive=True, end=end)
     return [SortedStream(rows), SortedStream(_chunks(base.scan(*bounds)))]
+
+
+def _base_parts(base: Tables, column: ColumnFamily, key: bytes) -> list[bytes]:
+    """Return what a snapshot has of a key: the value; of a list its head and its chunks."""
+    entry = base.get(layout.row_prefix(column.id, is_list=column.multi) + key)
+    found = [] if entry is None or entry.value is None else [entry.value]
+    if column.multi:
+        bounds = layout.chunk_bounds(column.id, start=key, inclusive=True, end=key + b"\0")
+        for part in _chunks(base.scan(*bounds)):
+            found += cast("list[bytes]", part.values.to_pylist())
+    return found
+
+
+def _whole(newest_first: list[bytes]) -> bytes | None:
+    """Return the value of which these are the parts; ``None`` if there is none."""
+    return b"".join(reversed(newest_first)) if newest_first else None
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[Entries]:

@@ -434,6 +434,10 @@ class LayeredStore:
         """Return the value of one key, or ``None``."""
         return self.layers.get(self.families[family].family_id, key)
 
+    def rest(self) -> None:
+        """Release the changes that are held; see ``StoreRows``."""
+        self.layers.close()
+
     def close(self) -> None:
         """Release the changes that are held."""
         self.layers.close()

@@ -7,7 +7,9 @@ ten.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 _PART_BYTES = 1 << 20
 """Read of a file by one request during a scan."""
+_THREADS = 16
+_OPEN_FILES = 16
+"""Files whose ends are kept in memory: more than a database has runs."""
 _KINDS = frozenset({DELETE, PUT, MERGE, SINGLE_DELETE})
 
 
@@ -50,7 +55,9 @@ class Tables:
         self, runs: Sequence[Sequence[LiveFile]], open_file: Callable[[LiveFile], RangedFile]
     ) -> None:
         self._runs = runs
-        self._open_file = open_file
+        self._table = lru_cache(_OPEN_FILES)(
+            lambda file: TableReader(open_file(file), file.tail_bytes)
+        )
 
     def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range of keys, as ``merging.ROWS``; a batch may be empty.
@@ -64,16 +71,23 @@ class Tables:
             MissingError: a file is gone.
             UnsupportedStateError: a file has something that neither Cairn nor Spark writes.
         """
-        runs = [_Run(run, self._open_file, start, end) for run in self._runs]
+        runs = [_Run(run, self._table, start, end) for run in self._runs]
         runs = [run for run in runs if run.files]
         streams = [SortedStream(run.entries()) for run in runs]
         return merge(streams, lambda parts: _without_deleted_ranges(runs, parts))
 
     def get(self, key: bytes) -> Entry | None:
-        """Return what the database has of a key; ``None`` if nothing. Raises as ``scan``."""
+        """Return what the database has of a key; ``None`` if nothing. Raises as ``scan``.
+
+        Reads the end of each file whose range has the key, several at a time, and a block of those
+        whose filter does not exclude it, until one has the row.
+        """
         operands: list[bytes] = []
-        for files in reversed(self._runs):
-            run = _Run(files, self._open_file, key, key + b"\0")
+        runs = [_Run(run, self._table, key, key + b"\0") for run in self._runs]
+        files = [file for run in runs for file in run.files]
+        with ThreadPoolExecutor(min(_THREADS, max(1, len(files)))) as threads:
+            list(threads.map(self._table, files))
+        for run in reversed(runs):
             for part in run.entries():
                 values = cast("list[bytes]", part.values.to_pylist())
                 for kind, value in zip(part.kinds.tolist(), values, strict=True):
@@ -119,7 +133,7 @@ class _Run:
     def __init__(
         self,
         files: Sequence[LiveFile],
-        open_file: Callable[[LiveFile], RangedFile],
+        table: Callable[[LiveFile], TableReader],
         start: bytes,
         end: bytes | None,
     ) -> None:
@@ -127,18 +141,20 @@ class _Run:
             file for file in files if file.largest >= start and (end is None or file.smallest < end)
         ]
         self.ranges: list[_Range] = []
-        self._open_file = open_file
+        self._table = table
         self._start = start
         self._end = end
 
     def entries(self) -> Iterator[Entries]:
         """Yield the entries of the range that no deleted range of the same file deletes."""
         for file in self.files:
-            reader = TableReader(self._open_file(file))
+            reader = self._table(file)
             ranges = [
                 _clipped(one.start, one.end, one.sequence, file) for one in reader.deleted_ranges
             ]
             self.ranges += ranges
+            if self._end == self._start + b"\0" and not reader.may_have(self._start):
+                continue
             for entries in reader.scan(self._start, self._end, _PART_BYTES):
                 first = place_of(entries.keys, self._start)
                 last = len(entries)

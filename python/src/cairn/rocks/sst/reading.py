@@ -26,7 +26,9 @@ from cairn.rocks.sst.blocks import (
     unpacked,
     varint,
 )
+from cairn.rocks.sst.bloom import NAME as FILTER
 from cairn.rocks.sst.decoding import Entries, decoded
+from cairn.rocks.sst.filters import may_have
 from cairn.rocks.sst.table import EXTENDED_MAGIC, MAGIC
 
 if TYPE_CHECKING:
@@ -38,8 +40,11 @@ _HANDLES = slice(1, 41)
 _TAIL = struct.Struct("<IQ")
 _BASED = struct.Struct("<4sIII")
 _FIRST_READ_BYTES = 64 << 10
+_MAX_FIRST_READ_BYTES = 64 << 20
 _PREFIX = b"rocksdb."
+_FILTER = f"fullfilter.{FILTER}".encode()
 _BINARY_SEARCH = bytes(4)
+_WHOLE_KEYS, _YES = b"block.based.table.whole.key.filtering", b"1"
 _SEQUENCE_BYTES = 8
 _PARTED_BYTES = 4 << 20
 
@@ -71,8 +76,12 @@ class DeletedRange:
 class TableReader:
     """See the module. One thread at a time.
 
+    One request reads the end of the file, with all but the data blocks, and the rest of a small
+    file. The index is decoded once it is needed: that of a large file takes longer than a request.
+
     Args:
         file: the file.
+        tail_bytes: what the data blocks leave at the end of the file; 0: not known.
 
     Attributes:
         name: the file's name, for errors.
@@ -83,43 +92,47 @@ class TableReader:
         UnsupportedStateError: it has a form that neither Cairn nor Spark makes.
     """
 
-    def __init__(self, file: RangedFile) -> None:
+    def __init__(self, file: RangedFile, tail_bytes: int = 0) -> None:
         self._file = file
         self.name = file.name
+        self._handles: list[Handle] | None = None
+        self._last_keys: list[bytes] = []
         with self._named():
-            self._open()
+            self._open(min(max(tail_bytes, _FIRST_READ_BYTES), _MAX_FIRST_READ_BYTES))
 
-    def _open(self) -> None:
+    def _open(self, tail_bytes: int) -> None:
         size = self._file.size_bytes
         if size < _FOOTER_BYTES:
             raise BadBlockError("the file is shorter than a footer")
-        self._tail_at = max(0, size - _FIRST_READ_BYTES)
-        self._tail = self._read(self._tail_at, size)
+        self._tail_at = size
+        start = max(0, size - tail_bytes)
+        self._tail = self._read(start, size)
+        self._tail_at = start
         footer = self._tail[-_FOOTER_BYTES:]
         version, magic = _TAIL.unpack(footer[_HANDLES.stop :])
         if magic != MAGIC:
             raise BadBlockError("it does not end as an SST file does")
         if not _OLDEST_FORMAT <= version <= _NEWEST_FORMAT:
             raise UnsupportedStateError(f"the SST file has format {version}")
-        index: Handle | None = None
+        self._index: Handle | None = None
         if version < _BASED_FORMAT:
             self._checksums = Checksums(footer[0])
             metaindex, at = handle_at(memoryview(footer)[_HANDLES])
-            index, _ = handle_at(memoryview(footer)[_HANDLES], at)
+            self._index, _ = handle_at(memoryview(footer)[_HANDLES], at)
         else:
             metaindex = self._based_footer(footer)
         parts = dict(blocks.entries(self._block(metaindex)))
-        if index is None:
-            index = _handle_of(parts, b"rocksdb.index")
-        properties = {
+        if self._index is None:
+            self._index = _handle_of(parts, b"rocksdb.index")
+        self._properties = properties = {
             key.removeprefix(_PREFIX): bytes(value)
             for key, value in blocks.entries(self._block(_handle_of(parts, b"rocksdb.properties")))
         }
         if properties.get(b"block.based.table.index.type", _BINARY_SEARCH) != _BINARY_SEARCH:
             raise UnsupportedStateError("the SST file has an index of several levels")
-        self._read_index(index, properties)
+        has_filter = _FILTER in parts and properties.get(_WHOLE_KEYS) == _YES
+        self._filter = _handle_of(parts, _FILTER) if has_filter else None
         self.deleted_ranges = self._read_deleted_ranges(parts.get(b"rocksdb.range_del"))
-        self._tail = b""
 
     def _based_footer(self, footer: bytes) -> Handle:
         kind = footer[0]
@@ -135,21 +148,35 @@ class TableReader:
                 raise BadBlockError("the footer has another checksum")
         return Handle(footer_at - TRAILER_BYTES - metaindex_bytes, metaindex_bytes)
 
-    def _read_index(self, index: Handle, properties: dict[bytes, bytes]) -> None:
-        def flag(name: bytes) -> bool:
-            value = properties.get(name)
-            return value is not None and bool(varint(memoryview(value), 0)[0])
+    def _data_blocks(self) -> list[Handle]:
+        """Return where the data blocks are; after that ``_last_keys`` are theirs."""
+        if self._handles is None:
+            assert self._index is not None  # noqa: S101 - the constructor has found it
+            is_user_key = self._has(b"index.key.is.user.key")
+            found = list(
+                blocks.index_entries(
+                    self._block(self._index),
+                    are_values_sized=not self._has(b"index.value.is.delta.encoded"),
+                )
+            )
+            self._last_keys = [key if is_user_key else key[:-_SEQUENCE_BYTES] for key, _ in found]
+            self._handles = [handle for _, handle in found]
+        return self._handles
 
-        is_user_key = flag(b"index.key.is.user.key")
-        found = blocks.index_entries(
-            self._block(index),
-            are_values_sized=not flag(b"index.value.is.delta.encoded"),
-        )
-        self._last_keys: list[bytes] = []
-        self._handles: list[Handle] = []
-        for key, handle in found:
-            self._last_keys.append(key if is_user_key else key[:-_SEQUENCE_BYTES])
-            self._handles.append(handle)
+    def _has(self, name: bytes) -> bool:
+        value = self._properties.get(name)
+        return value is not None and bool(varint(memoryview(value), 0)[0])
+
+    def may_have(self, key: bytes) -> bool:
+        """Return whether the file may have entries of a key, by its filter; of ranges it has not.
+
+        Raises:
+            CorruptError: the filter is damaged.
+        """
+        if self._filter is None:
+            return True
+        with self._named():
+            return may_have(self._block(self._filter), key)
 
     def _read_deleted_ranges(self, handle: memoryview | None) -> list[DeletedRange]:
         if handle is None:
@@ -173,17 +200,19 @@ class TableReader:
             end: the key above the last; ``None``: there is no limit.
             part_bytes: about the stored bytes that are read and decoded at a time.
         """
+        with self._named():
+            handles = self._data_blocks()
         first = bisect_left(self._last_keys, start)
-        last = len(self._handles) - 1
+        last = len(handles) - 1
         if end is not None:
             last = min(last, bisect_left(self._last_keys, end))
         while first <= last:
             until = first
-            begin = self._handles[first].offset
-            while until < last and self._handles[until + 1].end - begin <= part_bytes:
+            begin = handles[first].offset
+            while until < last and handles[until + 1].end - begin <= part_bytes:
                 until += 1
             with self._named():
-                yield from self._decoded(self._handles[first : until + 1])
+                yield from self._decoded(handles[first : until + 1])
             first = until + 1
 
     def _decoded(self, handles: Sequence[Handle]) -> Iterator[Entries]:
@@ -202,13 +231,7 @@ class TableReader:
         yield decoded(contents)
 
     def _block(self, handle: Handle) -> memoryview:
-        if handle.offset >= self._tail_at:
-            data = self._tail[handle.offset - self._tail_at : handle.end - self._tail_at]
-            if len(data) != handle.end - handle.offset:
-                raise BadBlockError("a block reaches behind the end of the file")
-        else:
-            data = self._read(handle.offset, handle.end)
-        return self._content(memoryview(data), handle)
+        return self._content(memoryview(self._read(handle.offset, handle.end)), handle)
 
     def _content(self, block: memoryview, handle: Handle) -> memoryview:
         self._checksums.check(block, handle.offset)
@@ -217,6 +240,8 @@ class TableReader:
     def _read(self, begin: int, end: int) -> bytes:
         if not 0 <= begin < end <= self._file.size_bytes:
             raise BadBlockError("a block is outside the file")
+        if begin >= self._tail_at:
+            return self._tail[begin - self._tail_at : end - self._tail_at]
         data = self._file.read(begin, end - begin)
         if len(data) != end - begin:
             raise BadBlockError("the file is shorter than it was")
