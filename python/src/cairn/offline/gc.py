@@ -70,6 +70,7 @@ class GcPlan(Plan):
 
     Attributes:
         orphans: what ``apply`` would delete.
+        hold: of a command that runs, or was killed: then ``apply`` removes it.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class GcPlan(Plan):
         super().__init__(checkpoint, clock)
         self._grace_ms = grace_s * _MS
         now_ms = int((checkpoint.server_time() or clock.now()).timestamp() * _MS)
-        self._batches = list_unheld(checkpoint)
+        self._batches, self.hold = list_unheld(checkpoint)
         self.orphans = tuple(self._each_store(lambda store: self._find(store, now_ms), progress))
 
     def apply(self, progress: Progress | None = None) -> tuple[Orphan, ...]:
@@ -88,7 +89,7 @@ class GcPlan(Plan):
             InUseError: a driver seems to run.
             CairnError: some are deleted; call it again.
         """
-        if not self.orphans:
+        if not self.orphans and self.hold is None:
             return ()
         with HeldCheckpoint(self._checkpoint, "gc", self._clock) as held:
             self._batches = held.batches

@@ -99,12 +99,17 @@ class RepairPlan(Plan):
     ) -> None:
         super().__init__(checkpoint, clock)
         self._limits = limits
-        self._batches = list_unheld(checkpoint)
+        self._batches, hold = list_unheld(checkpoint)
         self.batch: int | None = None
         self._stores: dict[Place, PartitionStore] = {}
         self._looks: dict[Place, Look] = {}
         in_the_way = list(self._find_whole_batch(progress))
-        self.steps = tuple(self._steps())
+        self._mending = tuple(self._steps())
+        self.steps = self._mending
+        if hold is not None:
+            # Whoever holds the checkpoint next does it.
+            reason = f"{hold.message}: it is removed if that process has ended"
+            self.steps += (Step("remove-entry", None, None, hold.object_name, reason),)
         self.left = tuple(self._left(in_the_way))
 
     # -- the plan --------------------------------------------------------------------------------
@@ -157,7 +162,7 @@ class RepairPlan(Plan):
 
     def _require_same_logs(self) -> None:
         """Require that retention has not deleted what was read: then nothing is known."""
-        if list_unheld(self._checkpoint) != self._batches:
+        if list_unheld(self._checkpoint)[0] != self._batches:
             raise InUseError(
                 "the query has gone on while its state was read",
                 object_name=self._checkpoint.url,
@@ -194,7 +199,7 @@ class RepairPlan(Plan):
                 # The batch is repeated with the same input.
                 try:
                     read_conf(self._checkpoint, batch)
-                except DataError as failure:
+                except CorruptError as failure:
                     yield OFFSETS_PREFIX, batch, f"it cannot be read: {failure.message}"
 
     def _left(self, in_the_way: Iterable[Step]) -> Iterator[Step]:
@@ -250,12 +255,12 @@ class RepairPlan(Plan):
             )
             removed: set[int] = set()
             with StoreEngine(local_dir, held.token) as engine:
-                for done, step in enumerate(self.steps, 1):
+                for done, step in enumerate(self._mending, 1):
                     self._carry_out(step, record, engine)
                     if step.object_name == self._checkpoint.object_url(f"commits/{step.batch}"):
                         removed.add(step.batch or 0)
                     if progress is not None:
-                        progress(done, len(self.steps))
+                        progress(done, len(self._mending))
             held.check(removed)
             record.end([one.as_json() for one in self.steps])
         return self.left
