@@ -5,21 +5,23 @@ Layer: offline.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.stored_versions import DAMAGES, StoredVersions
-from cairn.errors import UnsupportedStateError
+from cairn.errors import AccessError, MissingError, UnsupportedStateError
 from cairn.ids import StoreId, VersionRef
 from cairn.reader.audit import audit_cairn
 from cairn.reader.findings import Place
 from cairn.reader.stores.cairn import CairnRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from cairn.errors import CairnError
     from cairn.reader.batch import BatchView
+    from cairn.reader.findings import Finding
     from cairn.reader.stores.base import ReadLimits
     from cairn.reader.stores.opening import StorePlace
     from cairn.reader.verify import Ids
@@ -95,26 +97,38 @@ class PartitionStore:
             limits: of the memory.
 
         Raises:
-            FormatVersionError, UnavailableError, ...: that is not known.
+            AccessError, FormatVersionError, UnavailableError, ...: that is not known.
         """
-        damaged: dict[str | None, str] = {}
         try:
             with self.open_rows(limits) as rows:
                 for family in rows.families:
                     for _ in rows.rows(family):
                         pass
-                damaged = {one.object_name: one.message for one in rows.damages}
+                damages = tuple(rows.damages)
         except DAMAGES as failure:
+            _require_access((failure, failure.__cause__))
             return Look(failure, {})
-        versions = {
-            batch + 1: self.stores.at_batch(batch, of_batch).id_of(self.partition)
-            for batch, of_batch in ids.items()
-            if batch < self.version
-        }
+        _require_access(damages)
+        damaged = {one.object_name: one.message for one in damages}
+        for found in self.audit(ids):
+            damaged.setdefault(found.object_name, found.message)
+        return Look(None, damaged)
+
+    def audit(self, ids: Ids) -> Iterator[Finding]:
+        """Yield the objects that are missing or damaged, by the names and sizes of a listing.
+
+        Args:
+            ids: see ``look``.
+        """
+        versions: dict[int, str | None] = {}
+        for batch, of_batch in ids.items():
+            if batch < self.version:
+                with suppress(MissingError):  # another number of partitions, or a damaged entry
+                    at = self.stores.at_batch(batch, of_batch)
+                    versions[batch + 1] = at.id_of(self.partition)
         for found in audit_cairn(self.stores, self.partition, versions):
             if found.rule in _DAMAGED:
-                damaged.setdefault(found.object_name, found.message)
-        return Look(None, damaged)
+                yield found
 
     def open_rows(self, limits: ReadLimits) -> CairnRows:
         """Return the rows of the version; the caller closes them."""
@@ -134,6 +148,13 @@ class PartitionStore:
         if self.checkpoint_id is not None:
             return VersionRef.named(self.version, self.checkpoint_id)
         return versions.read_header(self.version, None).header.ref
+
+
+def _require_access(failures: Iterable[BaseException | None]) -> None:
+    """Raise the failure that says nothing of the object: whoever runs this may not read it."""
+    for failure in failures:
+        if isinstance(failure, AccessError):
+            raise failure
 
 
 def cairn_stores(view: BatchView) -> Iterator[PartitionStore]:

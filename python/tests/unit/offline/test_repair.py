@@ -11,7 +11,8 @@ from cairn_checkpoint import CairnCheckpoint, age
 from small_checkpoint import SmallCheckpoint
 
 import cairn
-from cairn.errors import CairnError
+from cairn.errors import AccessError, CairnError
+from cairn.storage.base import StoredObject
 from cairn.storage.local import LocalStore
 
 PARTITION = 1
@@ -218,6 +219,50 @@ def test_an_entry_that_was_cut_goes(written: CairnCheckpoint, log: str) -> None:
     written.go_back(8 if log == "commits" else 9)
     assert rows_of(written) == written.rows[-1]
     goes_on(written)
+
+
+def test_an_entry_of_a_newer_spark_stays(written: CairnCheckpoint) -> None:
+    """It is not damaged: that Spark repeats the batch with the same input."""
+    written.plan(10)
+    written.stop()
+    (written.folder / "offsets/10").write_bytes(b"v3\n{}\n-")
+
+    with pytest.raises(CairnError, match="CAIRN_FORMAT_VERSION"):
+        actions_of(written)
+
+
+def test_a_commit_that_was_cut_behind_its_version_goes(written: CairnCheckpoint) -> None:
+    """Its first line alone is an entry of checkpoint format 2 without ids."""
+    written.stop()
+    entry = written.folder / f"commits/{9 if written.checkpoint_format == 2 else 8}"
+    entry.write_bytes(f"v{written.checkpoint_format}".encode())
+    (written.folder / "commits/5").write_bytes(b"v2\n{}")
+    age(entry)
+
+    with cairn.repair(str(written.folder)) as plan:
+        assert plan.batch == (8 if written.checkpoint_format == 2 else 9)
+
+
+@pytest.mark.parametrize("pattern", ["changelog/*", "snapshot/*"])
+def test_an_object_that_may_not_be_read_is_not_damaged(
+    written: CairnCheckpoint, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    """The query may read it, and its batch is whole: it must not be given up."""
+    written.stop()
+    denied = newest(written, pattern)
+    if pattern == "snapshot/*":
+        newest(written, "changelog/*").unlink()
+    real = LocalStore.get
+
+    def get(self: LocalStore, key: str, **limits: int) -> StoredObject:
+        if key.endswith(denied.name):
+            raise AccessError("access is denied", object_name=self.object_url(key))
+        return real(self, key, **limits)
+
+    monkeypatch.setattr(LocalStore, "get", get)
+
+    with pytest.raises(CairnError, match="CAIRN_ACCESS"):
+        actions_of(written)
 
 
 def test_a_query_that_runs_is_not_touched(written: CairnCheckpoint) -> None:
