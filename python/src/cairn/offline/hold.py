@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
 from cairn.errors import (
     AlreadyExistsError,
+    CairnError,
     DataError,
     InUseError,
     NotThereError,
@@ -99,6 +100,7 @@ class HeldCheckpoint:
             InUseError: a driver seems to run, or another command holds it.
             NotThereError: there is no offset log.
             ConditionalPutUnsupportedError: the storage cannot keep drivers away.
+            AccessError: one may not write or delete here.
         """
         objects = self._checkpoint
         offsets = _entries(objects, OFFSETS_PREFIX)
@@ -117,6 +119,8 @@ class HeldCheckpoint:
             del offsets[number]
         self._require_quiet((*commits.values(), *offsets.values()))
         objects.probe_conditional_put()
+        # Who may not delete could not end the hold. There is no such object.
+        objects.delete([f"{OFFSETS_PREFIX}probe-{self.token}"])
         self._key = f"{OFFSETS_PREFIX}{number}"
         self._create(left_etag)
         try:
@@ -125,8 +129,8 @@ class HeldCheckpoint:
             all_commits = tuple(sorted(_entries(objects, COMMITS_PREFIX)))
             committed = tuple(batch for batch in all_commits if batch in entries)
             self.batches = Batches(tuple(sorted(entries)), committed, all_commits)
-        except BaseException:
-            self.__exit__()
+        except BaseException as error:
+            self.__exit__(error)
             raise
         return self
 
@@ -145,13 +149,19 @@ class HeldCheckpoint:
         if new := now - (set(self.batches.all_commits) - (removed or set())):
             raise self._in_use(f"batch {min(new)} was committed meanwhile")
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *failure: object) -> None:
         """Let drivers use it again.
 
         Raises:
-            CairnError: the hold could not be removed: the next command does that.
+            CairnError: the hold could not be removed: the next command does that. It is only
+                logged if there is another error.
         """
-        self._checkpoint.delete([self._key])
+        try:
+            self._checkpoint.delete([self._key])
+        except CairnError as error:
+            if not any(failure):
+                raise
+            _LOG.warning("the hold stays: %s", error)
 
     def _create(self, left_etag: str | None) -> None:
         """Create the hold, or take over the one with this etag, which is left there."""

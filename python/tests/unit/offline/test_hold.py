@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from cairn_checkpoint import CairnCheckpoint
 
 import cairn
 from cairn.clock import SystemClock
-from cairn.errors import CairnError, InUseError
+from cairn.errors import AccessError, CairnError, CorruptError, InUseError, UnavailableError
 from cairn.format import hold
 from cairn.format.hold import Hold
 from cairn.offline.hold import HeldCheckpoint, _process
@@ -165,3 +166,36 @@ def test_how_long_the_logs_were_quiet_is_told_by_the_clock_of_the_storage(
 
     with HeldCheckpoint(objects, "gc", WrongClock()) as held:
         assert held.batches.committed == (0, 1, 2, 3)
+
+
+def test_who_may_not_delete_leaves_no_hold(written: CairnCheckpoint) -> None:
+    """Nobody but another person could end it."""
+    objects = open_store(str(written.folder), {})
+
+    def delete(keys: Sequence[str]) -> None:
+        raise AccessError("access is denied", object_name=objects.object_url(keys[0]))
+
+    objects.delete = delete  # type: ignore[method-assign]
+
+    with pytest.raises(AccessError):
+        HeldCheckpoint(objects, "gc").__enter__()
+
+    assert not (written.folder / "offsets/4").exists()
+
+
+def test_the_first_error_is_shown_though_the_hold_stays(
+    written: CairnCheckpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That of the hold would hide it."""
+    objects = open_store(str(written.folder), {})
+
+    def delete(keys: Sequence[str]) -> None:
+        raise UnavailableError("does not answer", object_name=objects.object_url(keys[0]))
+
+    held = HeldCheckpoint(objects, "gc").__enter__()
+    objects.delete = delete  # type: ignore[method-assign]
+
+    held.__exit__(CorruptError, CorruptError("what went wrong"), None)
+
+    assert "the hold stays" in caplog.text
+    assert "offsets/4" in caplog.text
