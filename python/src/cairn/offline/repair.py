@@ -20,7 +20,7 @@ from cairn.offline.plan import Plan
 from cairn.offline.record import Record
 from cairn.offline.stores import cairn_stores
 from cairn.reader.batch import BatchView
-from cairn.reader.spark.logs import read_conf
+from cairn.reader.spark.logs import Batches, read_conf
 from cairn.reader.verify import check_logs, read_ids
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 Action = Literal["take-snapshot", "remove-entry", "set-aside", "none"]
 _THREADS = 4
 _RESTORE = "restore it from the bucket's versions or a backup, if an older batch matters"
+_NONE_IS_WHOLE = (
+    "no batch is whole; restore it from the bucket's versions or a backup, or start the query with "
+    "a new checkpoint"
+)
 # Once the entries that do not lead on are gone, these are no more.
 _MENDED_BY_REMOVAL = frozenset({"planned-ahead", "commit-without-plan", "held"})
 
@@ -170,6 +174,8 @@ class RepairPlan(Plan):
             )
 
     def _steps(self) -> Iterator[Step]:
+        if self._batches == Batches((0,), (), ()):
+            yield from self._unreadable_plan(0)
         if self.batch is None:
             return
         for place, store in self._stores.items():
@@ -181,26 +187,36 @@ class RepairPlan(Plan):
                 yield Step("take-snapshot", place, self.batch, name, reason)
             if store.checkpoint_format == 1:
                 yield from _obstacles(store, self.batch)
-        for prefix, batch, reason in self._needless_entries():
-            name = self._checkpoint.object_url(f"{prefix}{batch}")
-            yield Step("remove-entry", None, batch, name, reason)
+        yield from self._needless_entries()
 
-    def _needless_entries(self) -> Iterator[tuple[str, int, str]]:
+    def _needless_entries(self) -> Iterator[Step]:
         """Yield the entries of Spark's logs that do not lead on from the last whole batch."""
         assert self.batch is not None  # noqa: S101 - the caller has looked
         back = f"the query goes on behind batch {self.batch}, the last one that is whole"
         for batch in reversed(self._batches.all_commits):
             if batch > self.batch:
-                yield COMMITS_PREFIX, batch, back
+                yield self._removal(COMMITS_PREFIX, batch, back)
         for batch in reversed(self._batches.planned):
             if batch > self.batch + 1:
-                yield OFFSETS_PREFIX, batch, back
+                yield self._removal(OFFSETS_PREFIX, batch, back)
             elif batch == self.batch + 1:
-                # The batch is repeated with the same input.
-                try:
-                    read_conf(self._checkpoint, batch)
-                except CorruptError as failure:
-                    yield OFFSETS_PREFIX, batch, f"it cannot be read: {failure.message}"
+                yield from self._unreadable_plan(batch)
+
+    def _unreadable_plan(self, batch: int) -> Iterator[Step]:
+        """Yield the removal of a plan that was cut; otherwise the batch has the same input again.
+
+        Raises:
+            FormatVersionError: a newer Spark has planned the batch.
+        """
+        try:
+            read_conf(self._checkpoint, batch)
+        except CorruptError as failure:
+            reason = f"it cannot be read: {failure.message}"
+            yield self._removal(OFFSETS_PREFIX, batch, reason)
+
+    def _removal(self, prefix: str, batch: int, reason: str) -> Step:
+        name = self._checkpoint.object_url(f"{prefix}{batch}")
+        return Step("remove-entry", None, batch, name, reason)
 
     def _left(self, in_the_way: Iterable[Step]) -> Iterator[Step]:
         """Yield what the steps do not mend."""
@@ -282,8 +298,7 @@ class RepairPlan(Plan):
 
 
 def _left(failure: CairnError, place: Place | None, batch: int) -> Step:
-    step = failure.next_step or _RESTORE
-    return Step("none", place, batch, failure.object_name, f"{failure.message}: {step}")
+    return Step("none", place, batch, failure.object_name, f"{failure.message}: {_NONE_IS_WHOLE}")
 
 
 def _needs_snapshot(store: PartitionStore, damaged: Mapping[str | None, str]) -> bool:

@@ -221,6 +221,37 @@ def test_an_entry_that_was_cut_goes(written: CairnCheckpoint, log: str) -> None:
     goes_on(written)
 
 
+def test_the_first_plan_goes_if_it_was_cut(tmp_path: Path) -> None:
+    """Nothing was committed: Spark plans the batch anew."""
+    written = CairnCheckpoint(tmp_path / "ck", tmp_path / "local")
+    written.plan(0)
+    (written.folder / "commits").mkdir()
+    (written.folder / "offsets/0").write_bytes(b"v1")
+    written.stop()
+
+    with cairn.repair(str(written.folder)) as plan:
+        left = plan.apply()
+
+    assert left == ()
+    assert list((written.folder / "offsets").glob("[0-9]*")) == []
+
+
+def test_no_batch_is_whole(tmp_path: Path) -> None:
+    """Whether to begin anew is for a person to decide."""
+    written = CairnCheckpoint(tmp_path / "ck", tmp_path / "local")
+    for batch in range(3):
+        written.commit({user: (batch, user) for user in range(20)})
+    written.stop()
+    next((written.folder / f"state/0/{PARTITION}/changelog").glob("1_*")).write_bytes(b"other")
+
+    with cairn.repair(str(written.folder)) as plan:
+        assert (plan.batch, plan.steps) == (None, ())
+        (left,) = plan.left
+
+    assert left.place is not None
+    assert "no batch is whole; restore it" in left.reason
+
+
 def test_an_entry_of_a_newer_spark_stays(written: CairnCheckpoint) -> None:
     """It is not damaged: that Spark repeats the batch with the same input."""
     written.plan(10)
