@@ -64,7 +64,7 @@ class Orphan:
 
 
 class GcPlan(Plan):
-    """The orphans of a checkpoint. Carrying it out deletes those that are still there.
+    """The orphans of a checkpoint. ``apply`` looks again, and deletes what is one then.
 
     Args:
         checkpoint: at the query's checkpoint location.

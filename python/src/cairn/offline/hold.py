@@ -202,7 +202,10 @@ class HeldCheckpoint:
         now = self._checkpoint.server_time() or self._clock.now()
         age_s = int(now.timestamp()) - _modified_ms(newest) // 1000
         if age_s < _QUIET_S:
-            raise self._in_use(f"{newest.key} was written {max(age_s, 0)} s ago")
+            when = (
+                f"{age_s} s ago" if age_s >= 0 else f"{-age_s} s later than it is by the clock here"
+            )
+            raise self._in_use(f"{newest.key} was written {when}")
 
     def _in_use(self, why: str) -> InUseError:
         return InUseError(

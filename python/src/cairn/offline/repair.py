@@ -44,8 +44,12 @@ _NONE_IS_WHOLE = (
     "no batch is whole; restore it from the bucket's versions or a backup, or start the query with "
     "a new checkpoint"
 )
+_NOT_COMMITTED = (
+    "if entries of the commit log were deleted, restore them; otherwise start the query with a new "
+    "checkpoint"
+)
 # Once the entries that do not lead on are gone, these are no more.
-_MENDED_BY_REMOVAL = frozenset({"planned-ahead", "commit-without-plan", "held"})
+_MENDED_BY_REMOVAL = frozenset({"planned-ahead", "commit-without-plan"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +234,13 @@ class RepairPlan(Plan):
                     reason = f"{message}: the newest batch does not need it; {_RESTORE}"
                     yield Step("none", place, self.batch, name, reason)
         for one in check_logs(self._checkpoint, self._batches):
-            if one.object_name not in mended and one.rule not in _MENDED_BY_REMOVAL:
-                reason = f"{one.message}: {one.cure}"
+            cure = one.cure
+            if one.rule in _MENDED_BY_REMOVAL:
+                if self.batch is not None:
+                    continue
+                cure = _NOT_COMMITTED
+            if one.object_name not in mended:
+                reason = f"{one.message}: {cure}"
                 yield Step("none", None, one.batch, one.object_name, reason)
 
     # -- its execution ---------------------------------------------------------------------------
@@ -273,7 +282,9 @@ class RepairPlan(Plan):
             with StoreEngine(local_dir, held.token) as engine:
                 for done, step in enumerate(self._mending, 1):
                     self._carry_out(step, record, engine)
-                    if step.object_name == self._checkpoint.object_url(f"commits/{step.batch}"):
+                    if step.object_name == self._checkpoint.object_url(
+                        f"{COMMITS_PREFIX}{step.batch}"
+                    ):
                         removed.add(step.batch or 0)
                     if progress is not None:
                         progress(done, len(self._mending))

@@ -199,3 +199,13 @@ def test_the_first_error_is_shown_though_the_hold_stays(
 
     assert "the hold stays" in caplog.text
     assert "offsets/4" in caplog.text
+
+
+def test_an_entry_of_the_future_is_called_so(written: CairnCheckpoint) -> None:
+    """To wait does not help: one of the clocks is wrong."""
+    entry = written.folder / "commits/3"
+    later = entry.stat().st_mtime + 3 * 86_400
+    os.utime(entry, (later, later))
+
+    with pytest.raises(InUseError, match=r"commits/3 was written \d+ s later than it is"):
+        HeldCheckpoint(open_store(str(written.folder), {}), "gc").__enter__()

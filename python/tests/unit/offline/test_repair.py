@@ -252,6 +252,22 @@ def test_no_batch_is_whole(tmp_path: Path) -> None:
     assert "no batch is whole; restore it" in left.reason
 
 
+def test_lost_commits_are_not_taken_for_a_whole_checkpoint(tmp_path: Path) -> None:
+    """Nothing is committed, though several batches are planned."""
+    written = CairnCheckpoint(tmp_path / "ck", tmp_path / "local")
+    for batch in range(3):
+        written.commit({user: (batch, user) for user in range(20)})
+    written.stop()
+    for entry in (written.folder / "commits").iterdir():
+        entry.unlink()
+
+    with cairn.repair(str(written.folder)) as plan:
+        assert plan.steps == ()
+        (left,) = plan.left
+
+    assert left.reason.startswith("the batches 0 to 2 are planned and not committed: if ")
+
+
 def test_an_entry_of_a_newer_spark_stays(written: CairnCheckpoint) -> None:
     """It is not damaged: that Spark repeats the batch with the same input."""
     written.plan(10)
