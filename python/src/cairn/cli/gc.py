@@ -64,7 +64,11 @@ def gc(place: Place, output: Output, *, is_applied: bool, grace_s: int) -> None:
                 "and add --apply.",
                 err=True,
             )
-    if orphans and not is_applied:
+        if plan.hold is not None and not is_applied:
+            click.echo(
+                f"{plan.hold.message}. With --apply its entry goes if it has ended.", err=True
+            )
+    if (orphans or plan.hold is not None) and not is_applied:
         click.get_current_context().exit(Exit.FINDINGS)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from cairn.errors import CorruptError, InUseError
+from cairn.errors import CorruptError, FormatVersionError, InUseError
 from cairn.format.fields import as_int, as_text, dump_object, parse_object
 
 FORMAT_VERSION = 1
@@ -28,6 +28,8 @@ class Hold:
         command: of ``cairn``.
         host: the name of its machine.
         pid: the id of its process there.
+        process: tells this process from a later one with the same id: ``boot/namespace/start``;
+            empty if the machine does not say it.
         token: unique.
         since_ms: when it began, by the machine's clock.
     """
@@ -35,6 +37,7 @@ class Hold:
     command: str
     host: str
     pid: int
+    process: str
     token: str
     since_ms: int
 
@@ -50,7 +53,7 @@ class Hold:
         return InUseError(
             str(self),
             next_step="wait for its end. If it does not run any more, run it again there: it takes "
-            "the hold over; from another machine, delete this entry before",
+            "the hold over. If that does not help, delete this entry, and run it again",
         )
 
 
@@ -62,16 +65,26 @@ def encode(hold: Hold) -> bytes:
 
 
 def parse(data: bytes) -> Hold | None:
-    """Return the hold; ``None`` if the bytes are none."""
+    """Return the hold; ``None`` if the bytes are none.
+
+    Raises:
+        FormatVersionError: a newer release has written it.
+    """
     lines = data.split(b"\n")
     if len(lines) != _LINES + 1 or _MAGIC.encode() not in lines[1]:
         return None
     try:
         fields = parse_object(lines[1], "the hold")
+        if as_int(fields.get("format"), "format") > FORMAT_VERSION:
+            raise FormatVersionError(
+                "a command of a newer release changes this checkpoint, or was killed",
+                next_step="use that release",
+            )
         return Hold(
             command=as_text(fields.get("command"), "command"),
             host=as_text(fields.get("host"), "host"),
             pid=as_int(fields.get("pid"), "pid"),
+            process=as_text(fields.get("process"), "process"),
             token=as_text(fields.get("token"), "token"),
             since_ms=as_int(fields.get("since_ms"), "since_ms"),
         )

@@ -7,6 +7,7 @@ that Spark's logs name stay.
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from cairn.offline.plan import Plan
 from cairn.offline.record import Record
 from cairn.offline.stores import cairn_stores
 from cairn.reader.batch import BatchView
+from cairn.reader.verify import read_ids
 from cairn.store.state.version import StoreVersion
 
 if TYPE_CHECKING:
@@ -34,10 +36,12 @@ if TYPE_CHECKING:
     from cairn.format.manifest import Manifest
     from cairn.offline.stores import PartitionStore
     from cairn.reader.findings import Place
+    from cairn.reader.verify import Ids
     from cairn.storage.base import ObjectInfo, ObjectStore
 
     Progress = Callable[[int, int], None]
 
+_LOG = logging.getLogger(__name__)
 _THREADS = 8
 _MS = 1_000
 
@@ -60,7 +64,7 @@ class Orphan:
 
 
 class GcPlan(Plan):
-    """The orphans of a checkpoint. Carrying it out deletes those that are still there.
+    """The orphans of a checkpoint. ``apply`` looks again, and deletes what is one then.
 
     Args:
         checkpoint: at the query's checkpoint location.
@@ -70,6 +74,7 @@ class GcPlan(Plan):
 
     Attributes:
         orphans: what ``apply`` would delete.
+        hold: of a command that runs, or was killed: then ``apply`` removes it.
     """
 
     def __init__(
@@ -77,8 +82,9 @@ class GcPlan(Plan):
     ) -> None:
         super().__init__(checkpoint, clock)
         self._grace_ms = grace_s * _MS
+        self._ids: Ids = {}
         now_ms = int((checkpoint.server_time() or clock.now()).timestamp() * _MS)
-        self._batches = list_unheld(checkpoint)
+        self._batches, self.hold = list_unheld(checkpoint)
         self.orphans = tuple(self._each_store(lambda store: self._find(store, now_ms), progress))
 
     def apply(self, progress: Progress | None = None) -> tuple[Orphan, ...]:
@@ -88,7 +94,7 @@ class GcPlan(Plan):
             InUseError: a driver seems to run.
             CairnError: some are deleted; call it again.
         """
-        if not self.orphans:
+        if not self.orphans and self.hold is None:
             return ()
         with HeldCheckpoint(self._checkpoint, "gc", self._clock) as held:
             self._batches = held.batches
@@ -108,6 +114,7 @@ class GcPlan(Plan):
         if not committed:
             return
         stores = list(cairn_stores(BatchView(self._checkpoint, committed[-1])))
+        self._ids = read_ids(self._checkpoint, committed)
         with ThreadPoolExecutor(_THREADS) as threads:
             runs: list[Future[list[Orphan]]] = [threads.submit(look, store) for store in stores]
             try:
@@ -120,7 +127,7 @@ class GcPlan(Plan):
 
     def _find(self, store: PartitionStore, now_ms: int) -> list[Orphan]:
         with store.open() as root:
-            known = _known(store, root, self._kept_count())
+            known = self._known(store, root)
             if known is None:
                 return []
             manifest, kept = known
@@ -133,12 +140,24 @@ class GcPlan(Plan):
 
     def _sweep(self, store: PartitionStore, now_ms: int) -> list[Orphan]:
         with store.open() as root:
-            known = _known(store, root, self._kept_count())
+            known = self._known(store, root)
             if known is None:
                 return []
             manifest, kept = known
             deleted = sweep_orphans(root, manifest, kept, self._limits(now_ms))
             return _orphans(store, root, deleted)
+
+    def _known(
+        self, store: PartitionStore, root: ObjectStore
+    ) -> tuple[Manifest, KeptVersions] | None:
+        """Return the newest manifest and the versions to keep; ``None``: delete nothing.
+
+        What looks like an orphan may be all that leads around a damaged object.
+        """
+        for found in store.audit(self._ids):
+            _LOG.warning("in %s nothing is deleted: %s", root.url, found)
+            return None
+        return _known(store, root, self._kept_count())
 
     def _kept_count(self) -> int:
         """Return how many versions stay: those of all batches that Spark's logs have."""

@@ -14,16 +14,26 @@ import os
 import socket
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
-from cairn.errors import AlreadyExistsError, DataError, InUseError, NotThereError
+from cairn.errors import (
+    AlreadyExistsError,
+    CairnError,
+    DataError,
+    InUseError,
+    NotThereError,
+    PreconditionFailedError,
+)
 from cairn.format import hold as hold_format
 from cairn.format.hold import Hold
 from cairn.format.spark_log import COMMITS_PREFIX, OFFSETS_PREFIX, batch_of
 from cairn.reader.spark.logs import Batches, list_batches
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cairn.clock import Clock, Entropy
     from cairn.storage.base import ObjectInfo, ObjectStore
 
@@ -34,17 +44,23 @@ _QUIET_S = 60
 _TOKEN_BYTES = 8
 
 
-def list_unheld(checkpoint: ObjectStore) -> Batches:
-    """Return the batches of the logs without a hold that stands there; two LISTs and a GET.
+def list_unheld(checkpoint: ObjectStore) -> tuple[Batches, InUseError | None]:
+    """Return the batches of the logs, and the error of a hold that stands there.
+
+    Costs two LISTs and a GET.
 
     Raises:
         NotThereError: there is no checkpoint of a query here.
+        FormatVersionError: the hold is one of a newer release.
     """
     found = list_batches(checkpoint)
     newest = found.planned[-1]
-    if _hold_at(checkpoint, newest) is None:
-        return found
-    return replace(found, planned=found.planned[:-1])
+    held = _hold_at(checkpoint, newest)
+    if held is None:
+        return found, None
+    name = checkpoint.object_url(f"{OFFSETS_PREFIX}{newest}")
+    error = held[0].error().with_context(object_name=name)
+    return replace(found, planned=found.planned[:-1]), error
 
 
 class HeldCheckpoint:
@@ -84,6 +100,7 @@ class HeldCheckpoint:
             InUseError: a driver seems to run, or another command holds it.
             NotThereError: there is no offset log.
             ConditionalPutUnsupportedError: the storage cannot keep drivers away.
+            AccessError: one may not write or delete here.
         """
         objects = self._checkpoint
         offsets = _entries(objects, OFFSETS_PREFIX)
@@ -93,27 +110,27 @@ class HeldCheckpoint:
                 object_name=objects.object_url(OFFSETS_PREFIX),
                 next_step="name the query's checkpointLocation, the folder that has 'offsets'",
             )
-        if self._end_dead_hold(max(offsets)):
-            del offsets[max(offsets)]
-        self._require_quiet({**_entries(objects, COMMITS_PREFIX), **offsets})
+        commits = _entries(objects, COMMITS_PREFIX)
+        number = max(offsets)
+        left_etag = self._dead_hold_at(number)
+        if left_etag is None:
+            number = max((*offsets, *commits)) + 1
+        else:
+            del offsets[number]
+        self._require_quiet((*commits.values(), *offsets.values()))
         objects.probe_conditional_put()
-        number = max(offsets, default=-1) + 1
+        # Who may not delete could not end the hold. There is no such object.
+        objects.delete([f"{OFFSETS_PREFIX}probe-{self.token}"])
         self._key = f"{OFFSETS_PREFIX}{number}"
-        now_ms = int(self._clock.now().timestamp() * 1000)
-        entry = Hold(self._command, socket.gethostname(), os.getpid(), self.token, now_ms)
-        try:
-            objects.put_if_absent(self._key, hold_format.encode(entry))
-        except AlreadyExistsError:
-            raise self._in_use(f"batch {number} was planned just now") from None
+        self._create(left_etag)
         try:
             entries = _entries(objects, OFFSETS_PREFIX)
-            self.now_ms = _modified_ms(entries[number])
-            commits = sorted(_entries(objects, COMMITS_PREFIX))
-            planned = tuple(batch for batch in sorted(entries) if batch != number)
-            committed = tuple(batch for batch in commits if batch in entries)
-            self.batches = Batches(planned, committed, tuple(commits))
-        except BaseException:
-            self.__exit__()
+            self.now_ms = _modified_ms(entries.pop(number))
+            all_commits = tuple(sorted(_entries(objects, COMMITS_PREFIX)))
+            committed = tuple(batch for batch in all_commits if batch in entries)
+            self.batches = Batches(tuple(sorted(entries)), committed, all_commits)
+        except BaseException as error:
+            self.__exit__(error)
             raise
         return self
 
@@ -132,37 +149,63 @@ class HeldCheckpoint:
         if new := now - (set(self.batches.all_commits) - (removed or set())):
             raise self._in_use(f"batch {min(new)} was committed meanwhile")
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *failure: object) -> None:
         """Let drivers use it again.
 
         Raises:
-            CairnError: the hold could not be removed: the next command does that.
+            CairnError: the hold could not be removed: the next command does that. It is only
+                logged if there is another error.
         """
-        self._checkpoint.delete([self._key])
+        try:
+            self._checkpoint.delete([self._key])
+        except CairnError as error:
+            if not any(failure):
+                raise
+            _LOG.warning("the hold stays: %s", error)
 
-    def _end_dead_hold(self, newest: int) -> bool:
-        """Remove the hold of a process of this machine that has ended; return whether it was one.
+    def _create(self, left_etag: str | None) -> None:
+        """Create the hold, or take over the one with this etag, which is left there."""
+        pid = os.getpid()
+        now_ms = int(self._clock.now().timestamp() * 1000)
+        data = hold_format.encode(
+            Hold(self._command, socket.gethostname(), pid, _process(pid), self.token, now_ms)
+        )
+        try:
+            if left_etag is None:
+                self._checkpoint.put_if_absent(self._key, data)
+            else:
+                # Of two commands that have found it one takes it.
+                self._checkpoint.put_if_match(self._key, data, left_etag)
+        except (AlreadyExistsError, PreconditionFailedError):
+            raise self._in_use(f"{self._key} was written just now") from None
+
+    def _dead_hold_at(self, batch: int) -> str | None:
+        """Return the etag of the hold of a process that has ended; ``None``: there is no hold.
 
         Raises:
-            InUseError: its process is alive, or on another machine.
+            InUseError: its process is alive, or that cannot be known on this machine.
         """
-        key = f"{OFFSETS_PREFIX}{newest}"
-        found = _hold_at(self._checkpoint, newest)
-        if found is None:
-            return False
-        if found.host != socket.gethostname() or _is_alive(found.pid):
-            raise found.error().with_context(object_name=self._checkpoint.object_url(key))
-        _LOG.warning("`cairn %s` was killed in process %d: its hold is removed", *_who(found))
-        self._checkpoint.delete([key])
-        return True
+        held = _hold_at(self._checkpoint, batch)
+        if held is None:
+            return None
+        found, etag = held
+        if not _has_ended(found):
+            name = self._checkpoint.object_url(f"{OFFSETS_PREFIX}{batch}")
+            raise found.error().with_context(object_name=name)
+        _LOG.warning("`cairn %s` was killed in process %d: its hold ends", found.command, found.pid)
+        return etag
 
-    def _require_quiet(self, entries: dict[int, ObjectInfo]) -> None:
-        newest = max(entries.values(), key=_modified_ms, default=None)
+    def _require_quiet(self, entries: Iterable[ObjectInfo]) -> None:
+        newest = max(entries, key=_modified_ms, default=None)
         if newest is None:
             return
-        age_s = int(self._clock.now().timestamp()) - _modified_ms(newest) // 1000
+        now = self._checkpoint.server_time() or self._clock.now()
+        age_s = int(now.timestamp()) - _modified_ms(newest) // 1000
         if age_s < _QUIET_S:
-            raise self._in_use(f"{newest.key} was written {max(age_s, 0)} s ago")
+            when = (
+                f"{age_s} s ago" if age_s >= 0 else f"{-age_s} s later than it is by the clock here"
+            )
+            raise self._in_use(f"{newest.key} was written {when}")
 
     def _in_use(self, why: str) -> InUseError:
         return InUseError(
@@ -172,12 +215,14 @@ class HeldCheckpoint:
         )
 
 
-def _hold_at(checkpoint: ObjectStore, batch: int) -> Hold | None:
+def _hold_at(checkpoint: ObjectStore, batch: int) -> tuple[Hold, str] | None:
+    """Return the hold with its etag; ``None`` if the entry is another one."""
     try:
         entry = checkpoint.get(f"{OFFSETS_PREFIX}{batch}", max_bytes=_ENTRY_BYTES_MAX)
     except DataError:
         return None
-    return hold_format.parse(entry.data)
+    found = hold_format.parse(entry.data)
+    return None if found is None else (found, entry.etag)
 
 
 def _entries(objects: ObjectStore, prefix: str) -> dict[int, ObjectInfo]:
@@ -190,13 +235,32 @@ def _modified_ms(info: ObjectInfo) -> int:
     return int(info.last_modified.timestamp() * 1000)
 
 
-def _who(found: Hold) -> tuple[str, int]:
-    return found.command, found.pid
+def _has_ended(found: Hold) -> bool:
+    """Return whether the process of a hold is known to have ended."""
+    if found.host != socket.gethostname():
+        return False
+    machine = _process(os.getpid()).rpartition("/")[0]
+    if found.process.rpartition("/")[0] != machine:
+        # A machine with the same name, or a container beside this one; or this one was restarted.
+        return False
+    if not _is_alive(found.pid):
+        return True
+    return bool(found.process) and _process(found.pid) != found.process
+
+
+def _process(pid: int) -> str:
+    """Return what tells a process from all others; empty if this is not Linux, or it has ended."""
+    proc = Path("/proc")
+    try:
+        boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
+        namespace = (proc / "self/ns/pid").readlink()
+        start = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+    return f"{boot}/{namespace}/{start}"
 
 
 def _is_alive(pid: int) -> bool:
-    if pid == os.getpid():
-        return False  # in a container each process may have the same
     with suppress(ProcessLookupError):
         try:
             os.kill(pid, 0)

@@ -20,7 +20,7 @@ from cairn.offline.plan import Plan
 from cairn.offline.record import Record
 from cairn.offline.stores import cairn_stores
 from cairn.reader.batch import BatchView
-from cairn.reader.spark.logs import read_conf
+from cairn.reader.spark.logs import Batches, read_conf
 from cairn.reader.verify import check_logs, read_ids
 
 if TYPE_CHECKING:
@@ -40,8 +40,16 @@ if TYPE_CHECKING:
 Action = Literal["take-snapshot", "remove-entry", "set-aside", "none"]
 _THREADS = 4
 _RESTORE = "restore it from the bucket's versions or a backup, if an older batch matters"
+_NONE_IS_WHOLE = (
+    "no batch is whole; restore it from the bucket's versions or a backup, or start the query with "
+    "a new checkpoint"
+)
+_NOT_COMMITTED = (
+    "if entries of the commit log were deleted, restore them; otherwise start the query with a new "
+    "checkpoint"
+)
 # Once the entries that do not lead on are gone, these are no more.
-_MENDED_BY_REMOVAL = frozenset({"planned-ahead", "commit-without-plan", "held"})
+_MENDED_BY_REMOVAL = frozenset({"planned-ahead", "commit-without-plan"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +107,17 @@ class RepairPlan(Plan):
     ) -> None:
         super().__init__(checkpoint, clock)
         self._limits = limits
-        self._batches = list_unheld(checkpoint)
+        self._batches, hold = list_unheld(checkpoint)
         self.batch: int | None = None
         self._stores: dict[Place, PartitionStore] = {}
         self._looks: dict[Place, Look] = {}
         in_the_way = list(self._find_whole_batch(progress))
-        self.steps = tuple(self._steps())
+        self._mending = tuple(self._steps())
+        self.steps = self._mending
+        if hold is not None:
+            # Whoever holds the checkpoint next does it.
+            reason = f"{hold.message}: it is removed if that process has ended"
+            self.steps += (Step("remove-entry", None, None, hold.object_name, reason),)
         self.left = tuple(self._left(in_the_way))
 
     # -- the plan --------------------------------------------------------------------------------
@@ -157,7 +170,7 @@ class RepairPlan(Plan):
 
     def _require_same_logs(self) -> None:
         """Require that retention has not deleted what was read: then nothing is known."""
-        if list_unheld(self._checkpoint) != self._batches:
+        if list_unheld(self._checkpoint)[0] != self._batches:
             raise InUseError(
                 "the query has gone on while its state was read",
                 object_name=self._checkpoint.url,
@@ -165,6 +178,8 @@ class RepairPlan(Plan):
             )
 
     def _steps(self) -> Iterator[Step]:
+        if self._batches == Batches((0,), (), ()):
+            yield from self._unreadable_plan(0)
         if self.batch is None:
             return
         for place, store in self._stores.items():
@@ -176,26 +191,36 @@ class RepairPlan(Plan):
                 yield Step("take-snapshot", place, self.batch, name, reason)
             if store.checkpoint_format == 1:
                 yield from _obstacles(store, self.batch)
-        for prefix, batch, reason in self._needless_entries():
-            name = self._checkpoint.object_url(f"{prefix}{batch}")
-            yield Step("remove-entry", None, batch, name, reason)
+        yield from self._needless_entries()
 
-    def _needless_entries(self) -> Iterator[tuple[str, int, str]]:
+    def _needless_entries(self) -> Iterator[Step]:
         """Yield the entries of Spark's logs that do not lead on from the last whole batch."""
         assert self.batch is not None  # noqa: S101 - the caller has looked
         back = f"the query goes on behind batch {self.batch}, the last one that is whole"
         for batch in reversed(self._batches.all_commits):
             if batch > self.batch:
-                yield COMMITS_PREFIX, batch, back
+                yield self._removal(COMMITS_PREFIX, batch, back)
         for batch in reversed(self._batches.planned):
             if batch > self.batch + 1:
-                yield OFFSETS_PREFIX, batch, back
+                yield self._removal(OFFSETS_PREFIX, batch, back)
             elif batch == self.batch + 1:
-                # The batch is repeated with the same input.
-                try:
-                    read_conf(self._checkpoint, batch)
-                except DataError as failure:
-                    yield OFFSETS_PREFIX, batch, f"it cannot be read: {failure.message}"
+                yield from self._unreadable_plan(batch)
+
+    def _unreadable_plan(self, batch: int) -> Iterator[Step]:
+        """Yield the removal of a plan that was cut; otherwise the batch has the same input again.
+
+        Raises:
+            FormatVersionError: a newer Spark has planned the batch.
+        """
+        try:
+            read_conf(self._checkpoint, batch)
+        except CorruptError as failure:
+            reason = f"it cannot be read: {failure.message}"
+            yield self._removal(OFFSETS_PREFIX, batch, reason)
+
+    def _removal(self, prefix: str, batch: int, reason: str) -> Step:
+        name = self._checkpoint.object_url(f"{prefix}{batch}")
+        return Step("remove-entry", None, batch, name, reason)
 
     def _left(self, in_the_way: Iterable[Step]) -> Iterator[Step]:
         """Yield what the steps do not mend."""
@@ -209,11 +234,14 @@ class RepairPlan(Plan):
                     reason = f"{message}: the newest batch does not need it; {_RESTORE}"
                     yield Step("none", place, self.batch, name, reason)
         for one in check_logs(self._checkpoint, self._batches):
-            is_behind = self.batch is not None and (one.batch or 0) > self.batch
-            if is_behind and one.rule in _MENDED_BY_REMOVAL:
-                continue
+            cure = one.cure
+            if one.rule in _MENDED_BY_REMOVAL:
+                if self.batch is None:
+                    cure = _NOT_COMMITTED
+                elif (one.batch or 0) > self.batch:
+                    continue
             if one.object_name not in mended:
-                reason = f"{one.message}: {one.cure}"
+                reason = f"{one.message}: {cure}"
                 yield Step("none", None, one.batch, one.object_name, reason)
 
     # -- its execution ---------------------------------------------------------------------------
@@ -253,12 +281,14 @@ class RepairPlan(Plan):
             )
             removed: set[int] = set()
             with StoreEngine(local_dir, held.token) as engine:
-                for done, step in enumerate(self.steps, 1):
+                for done, step in enumerate(self._mending, 1):
                     self._carry_out(step, record, engine)
-                    if step.object_name == self._checkpoint.object_url(f"commits/{step.batch}"):
+                    if step.object_name == self._checkpoint.object_url(
+                        f"{COMMITS_PREFIX}{step.batch}"
+                    ):
                         removed.add(step.batch or 0)
                     if progress is not None:
-                        progress(done, len(self.steps))
+                        progress(done, len(self._mending))
             held.check(removed)
             record.end([one.as_json() for one in self.steps])
         return self.left
@@ -280,8 +310,7 @@ class RepairPlan(Plan):
 
 
 def _left(failure: CairnError, place: Place | None, batch: int) -> Step:
-    step = failure.next_step or _RESTORE
-    return Step("none", place, batch, failure.object_name, f"{failure.message}: {step}")
+    return Step("none", place, batch, failure.object_name, f"{failure.message}: {_NONE_IS_WHOLE}")
 
 
 def _needs_snapshot(store: PartitionStore, damaged: Mapping[str | None, str]) -> bool:

@@ -5,11 +5,12 @@ Layer: offline.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.stored_versions import DAMAGES, StoredVersions
-from cairn.errors import AccessError, UnsupportedStateError
+from cairn.errors import AccessError, MissingError, UnsupportedStateError
 from cairn.format.names import ChangelogName, ManifestName, parse_name
 from cairn.ids import StoreId, VersionRef
 from cairn.reader.audit import audit_cairn
@@ -17,10 +18,11 @@ from cairn.reader.findings import Place
 from cairn.reader.stores.cairn import CairnRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from cairn.errors import CairnError
     from cairn.reader.batch import BatchView
+    from cairn.reader.findings import Finding
     from cairn.reader.stores.base import ReadLimits
     from cairn.reader.stores.opening import StorePlace
     from cairn.reader.verify import Ids
@@ -104,23 +106,30 @@ class PartitionStore:
                     for _ in rows.rows(family):
                         pass
                 around = rows.gone_around
-        except AccessError:
-            raise  # these credentials may not read it; the query's may
         except DAMAGES as failure:
+            _require_access((failure, failure.__cause__))
             return Look(failure, {})
-        for one in around:
-            if isinstance(one, AccessError):
-                raise one
+        _require_access(around)
         damaged = {one.object_name: one.message for one in around}
-        versions = {
-            batch + 1: self.stores.at_batch(batch, of_batch).id_of(self.partition)
-            for batch, of_batch in ids.items()
-            if batch < self.version
-        }
+        for found in self.audit(ids):
+            damaged.setdefault(found.object_name, found.message)
+        return Look(None, damaged)
+
+    def audit(self, ids: Ids) -> Iterator[Finding]:
+        """Yield the objects that are missing or damaged, by the names and sizes of a listing.
+
+        Args:
+            ids: see ``look``.
+        """
+        versions: dict[int, str | None] = {}
+        for batch, of_batch in ids.items():
+            if batch < self.version:
+                with suppress(MissingError):  # another number of partitions, or a damaged entry
+                    at = self.stores.at_batch(batch, of_batch)
+                    versions[batch + 1] = at.id_of(self.partition)
         for found in audit_cairn(self.stores, self.partition, versions):
             if found.rule in _DAMAGED and not self._is_later(found.object_name or ""):
-                damaged.setdefault(found.object_name, found.message)
-        return Look(None, damaged)
+                yield found
 
     def _is_later(self, url: str) -> bool:
         """Return whether an object is of a later version, which is given up."""
@@ -146,6 +155,13 @@ class PartitionStore:
         if self.checkpoint_id is not None:
             return VersionRef.named(self.version, self.checkpoint_id)
         return versions.read_header(self.version, None).header.ref
+
+
+def _require_access(failures: Iterable[BaseException | None]) -> None:
+    """Raise the failure that says nothing of the object: whoever runs this may not read it."""
+    for failure in failures:
+        if isinstance(failure, AccessError):
+            raise failure
 
 
 def cairn_stores(view: BatchView) -> Iterator[PartitionStore]:

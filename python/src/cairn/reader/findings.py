@@ -44,7 +44,8 @@ RULES: Final[dict[str, Rule]] = {
     "held": Rule(
         "warning",
         "A command changes the checkpoint, or was killed while it did; the query does not start.",
-        "wait for its end; if it does not run any more, run it again on the same machine",
+        "wait for its end; if it does not run any more, run it again on the same machine; if that "
+        "does not help, delete the entry, and run it again",
     ),
     "log-hole": Rule(
         "error",

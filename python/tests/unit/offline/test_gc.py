@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,29 @@ def test_nothing_is_deleted_where_the_way_to_the_state_is_damaged(
     age_all(written)
 
     assert names_of(written) == set()
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"")])
+def test_nothing_is_deleted_where_a_file_of_a_snapshot_is_damaged(
+    written: RunningCheckpoint, harm: Callable[[Path], object]
+) -> None:
+    """Older objects, which no batch of the logs needs, lead around it."""
+    for batch in range(9):
+        for log in ("offsets", "commits"):
+            (written.folder / log / str(batch)).unlink()
+    age_all(written)
+    assert {str(Path(name).parents[1]) for name in names_of(written)} >= {STORE}
+    manifests = (written.folder / STORE / "snapshot").iterdir()
+    newest = max(manifests, key=lambda one: one.stat().st_mtime_ns)
+    harm(written.folder / STORE / json.loads(newest.read_text())["files"][0]["object"])
+
+    with cairn.gc(str(written.folder)) as plan:
+        deleted = plan.apply()
+
+    assert {one.place.partition for one in deleted} == {0, 2}
+    with cairn.open_checkpoint(str(written.folder)) as checkpoint:
+        rows = checkpoint.state().to_table().to_pylist()
+    assert {row["user"]: (row["max"], row["max_2"]) for row in rows} == written.rows[-1]
 
 
 def test_a_query_that_runs_is_not_touched(written: RunningCheckpoint) -> None:

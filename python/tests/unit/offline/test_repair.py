@@ -11,7 +11,8 @@ from running_checkpoint import RunningCheckpoint, age
 from small_checkpoint import SmallCheckpoint
 
 import cairn
-from cairn.errors import CairnError
+from cairn.errors import AccessError, CairnError
+from cairn.storage.base import StoredObject
 from cairn.storage.local import LocalStore
 
 PARTITION = 1
@@ -218,6 +219,97 @@ def test_an_entry_that_was_cut_goes(written: RunningCheckpoint, log: str) -> Non
     written.go_back(8 if log == "commits" else 9)
     assert rows_of(written) == written.rows[-1]
     goes_on(written)
+
+
+def test_the_first_plan_goes_if_it_was_cut(tmp_path: Path) -> None:
+    """Nothing was committed: Spark plans the batch anew."""
+    written = RunningCheckpoint(tmp_path / "ck", tmp_path / "local")
+    written.plan(0)
+    (written.folder / "commits").mkdir()
+    (written.folder / "offsets/0").write_bytes(b"v1")
+    written.stop()
+
+    with cairn.repair(str(written.folder)) as plan:
+        left = plan.apply()
+
+    assert left == ()
+    assert list((written.folder / "offsets").glob("[0-9]*")) == []
+
+
+def test_no_batch_is_whole(tmp_path: Path) -> None:
+    """Whether to begin anew is for a person to decide."""
+    written = RunningCheckpoint(tmp_path / "ck", tmp_path / "local")
+    for batch in range(3):
+        written.commit({user: (batch, user) for user in range(20)})
+    written.stop()
+    next((written.folder / f"state/0/{PARTITION}/changelog").glob("1_*")).write_bytes(b"other")
+
+    with cairn.repair(str(written.folder)) as plan:
+        assert (plan.batch, plan.steps) == (None, ())
+        (left,) = plan.left
+
+    assert left.place is not None
+    assert "no batch is whole; restore it" in left.reason
+
+
+def test_lost_commits_are_not_taken_for_a_whole_checkpoint(tmp_path: Path) -> None:
+    """Nothing is committed, though several batches are planned."""
+    written = RunningCheckpoint(tmp_path / "ck", tmp_path / "local")
+    for batch in range(3):
+        written.commit({user: (batch, user) for user in range(20)})
+    written.stop()
+    for entry in (written.folder / "commits").iterdir():
+        entry.unlink()
+
+    with cairn.repair(str(written.folder)) as plan:
+        assert plan.steps == ()
+        (left,) = plan.left
+
+    assert left.reason.startswith("the batches 0 to 2 are planned and not committed: if ")
+
+
+def test_an_entry_of_a_newer_spark_stays(written: RunningCheckpoint) -> None:
+    """It is not damaged: that Spark repeats the batch with the same input."""
+    written.plan(10)
+    written.stop()
+    (written.folder / "offsets/10").write_bytes(b"v3\n{}\n-")
+
+    with pytest.raises(CairnError, match="CAIRN_FORMAT_VERSION"):
+        actions_of(written)
+
+
+def test_a_commit_that_was_cut_behind_its_version_goes(written: RunningCheckpoint) -> None:
+    """Its first line alone is an entry of checkpoint format 2 without ids."""
+    written.stop()
+    entry = written.folder / f"commits/{9 if written.checkpoint_format == 2 else 8}"
+    entry.write_bytes(f"v{written.checkpoint_format}".encode())
+    (written.folder / "commits/5").write_bytes(b"v2\n{}")
+    age(entry)
+
+    with cairn.repair(str(written.folder)) as plan:
+        assert plan.batch == (8 if written.checkpoint_format == 2 else 9)
+
+
+@pytest.mark.parametrize("pattern", ["changelog/*", "snapshot/*"])
+def test_an_object_that_may_not_be_read_is_not_damaged(
+    written: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    """The query may read it, and its batch is whole: it must not be given up."""
+    written.stop()
+    denied = newest(written, pattern)
+    if pattern == "snapshot/*":
+        newest(written, "changelog/*").unlink()
+    real = LocalStore.get
+
+    def get(self: LocalStore, key: str, **limits: int) -> StoredObject:
+        if key.endswith(denied.name):
+            raise AccessError("access is denied", object_name=self.object_url(key))
+        return real(self, key, **limits)
+
+    monkeypatch.setattr(LocalStore, "get", get)
+
+    with pytest.raises(CairnError, match="CAIRN_ACCESS"):
+        actions_of(written)
 
 
 def test_a_query_that_runs_is_not_touched(written: RunningCheckpoint) -> None:

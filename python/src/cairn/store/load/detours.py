@@ -75,6 +75,9 @@ class Detours:
         first, *others = self._failures
         if others:
             objects = ", ".join(f"{other.object_name} ({other.code})" for other in others)
+            # Whoever may not read an object does not know whether it is damaged.
+            denied = (other for other in others if isinstance(other, AccessError))
+            first.__cause__ = next(denied, first.__cause__)
             first.message += f"; every other way to the version needs one of these: {objects}"
         return first
 
