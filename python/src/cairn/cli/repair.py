@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from cairn.offline.repair import Step
 
 FIELDS = (
-    Field("action", "string", "take-snapshot, remove-entry, set-aside or none: docs/reader.md"),
+    Field(
+        "action",
+        "string",
+        "take-snapshot, remove-entry, set-aside, not-needed or none: docs/reader.md",
+    ),
     Field("operator", "integer or null", "where in the state; null: in the logs"),
     Field("partition", "integer or null", "the partition; null: all"),
     Field("store", "string or null", "Spark's name of the store; null: all"),
@@ -49,7 +53,8 @@ def repair(place: Place, output: Output, *, is_applied: bool, local_dir: Path | 
     entries of later batches are removed from Spark's logs, and the query repeats these batches.
     What is removed is kept in the folder cairn-log of the checkpoint, with a record.
 
-    All rows of the newest batch are read. Exit code 3: there is something to mend, or left.
+    All rows of the newest batch are read. Exit code 3: there is something to mend, or left that the
+    newest batch or the logs need.
     """
     with plan_repair(
         place.location, storage_options=place.options, progress=show_partitions
@@ -61,7 +66,8 @@ def repair(place: Place, output: Output, *, is_applied: bool, local_dir: Path | 
         output.write_fields(FIELDS, [*rows, *(_row(step, is_done=False) for step in left)])
         if plan.steps and not is_applied:
             click.echo("Nothing was changed. Stop the query, and add --apply.", err=True)
-    if left or (plan.steps and not is_applied):
+    is_left = any(step.action == "none" for step in left)
+    if is_left or (plan.steps and not is_applied):
         click.get_current_context().exit(Exit.FINDINGS)
 
 

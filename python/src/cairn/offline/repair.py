@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-Action = Literal["take-snapshot", "remove-entry", "set-aside", "none"]
+Action = Literal["take-snapshot", "remove-entry", "set-aside", "not-needed", "none"]
 _THREADS = 4
 _RESTORE = "restore it from the bucket's versions or a backup, if an older batch matters"
 _NONE_IS_WHOLE = (
@@ -54,11 +54,12 @@ _MENDED_BY_REMOVAL = frozenset({"planned-ahead", "commit-without-plan"})
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a repair does; or, if its action is ``none``, what it cannot mend or need not.
+    """What a repair does, or leaves.
 
     Attributes:
         action: ``take-snapshot`` of a store at a batch; ``remove-entry`` of Spark's logs;
-            ``set-aside``: an object that would stop the batch that has to write it; ``none``.
+            ``set-aside``: an object that would stop the batch that has to write it;
+            ``not-needed``: older batches alone need the object; ``none``: it is not mended here.
         place: the store, if it is one.
         batch: the batch.
         object_name: the object that is damaged, or goes.
@@ -232,7 +233,7 @@ class RepairPlan(Plan):
             if place not in around:
                 for name, message in look.damaged.items():
                     reason = f"{message}: the newest batch does not need it; {_RESTORE}"
-                    yield Step("none", place, self.batch, name, reason)
+                    yield Step("not-needed", place, self.batch, name, reason)
         for one in check_logs(self._checkpoint, self._batches):
             cure = one.cure
             if one.rule in _MENDED_BY_REMOVAL:

@@ -72,6 +72,20 @@ def test_repair_prints_its_plan_and_then_does_it(written: RunningCheckpoint) -> 
     assert (written.folder / "offsets/3").exists()
 
 
+def test_what_older_batches_alone_need_is_shown_and_is_no_finding(
+    written: RunningCheckpoint,
+) -> None:
+    """After a repair nothing is left to do, though the damaged snapshot is still there."""
+    manifest = max((written.folder / "state/0/1/snapshot").iterdir())
+    manifest.write_bytes(b"damaged")
+
+    done = run("repair", str(written.folder), "--apply")
+    again = run("repair", str(written.folder), "-o", "ndjson")
+
+    assert (done.exit_code, again.exit_code) == (0, 0), done.output
+    assert {row["action"] for row in rows_of(again)} <= {"not-needed"}
+
+
 def test_gc_prints_its_plan_and_then_does_it(written: RunningCheckpoint) -> None:
     """Sizes are there for a person to decide."""
     folder = str(written.folder)
