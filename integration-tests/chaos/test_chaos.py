@@ -11,7 +11,8 @@ from chaos.run import OPERATORS, Options, run
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.usefixtures("driver")
+# `make chaos` is the long form; the tests of faults and recovery have each fault by itself.
+pytestmark = [pytest.mark.usefixtures("driver"), pytest.mark.tools]
 
 # In its short run the driver stands still for over four seconds from the second one on, when it
 # always runs. Later faults hit what is there: an executor may just be gone.

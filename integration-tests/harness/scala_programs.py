@@ -44,9 +44,17 @@ def scala_jar() -> Path:
     return jar
 
 
-def plan_in_scala(name: str, *frames: DataFrame, program: str = "Transforms") -> DataFrame:
-    """Call a plan of a program in `io.cairn.tests`."""
+def plan_in_scala(name: str, *frames: DataFrame) -> DataFrame:
+    """Call a plan of `io.cairn.tests.Transforms`."""
     spark = frames[0].sparkSession
-    programs: Any = getattr(spark._jvm.io.cairn.tests, program)  # type: ignore[union-attr] # noqa: SLF001
+    programs: Any = spark._jvm.io.cairn.tests.Transforms  # type: ignore[union-attr] # noqa: SLF001
+    jvm_frames = [frame._jdf for frame in frames]  # noqa: SLF001 - there is no public way
+    return DataFrame(getattr(programs, name)(*jvm_frames), spark)
+
+
+def opaque_plan(name: str, *frames: DataFrame) -> DataFrame:
+    """Call a plan of `io.cairn.tests.OpaqueStates`, of which nothing is recorded."""
+    spark = frames[0].sparkSession
+    programs: Any = spark._jvm.io.cairn.tests.OpaqueStates  # type: ignore[union-attr] # noqa: SLF001
     jvm_frames = [frame._jdf for frame in frames]  # noqa: SLF001 - there is no public way
     return DataFrame(getattr(programs, name)(*jvm_frames), spark)

@@ -22,7 +22,7 @@ from cairn.errors import NotThereError
 from harness.events import Events
 from harness.operators import BY_NAME, Operator
 from harness.processors import some_rows
-from harness.scala_programs import plan_in_scala
+from harness.scala_programs import opaque_plan
 from harness.state_cases import FORMS, Case, families_of, rows_by_key, rows_of, state_of
 from harness.state_rows import rows_of_reader
 
@@ -180,7 +180,7 @@ def test_keys_of_many_types_are_read_and_found(events: Events, tmp_path: Path, f
 
 def _opaque(name: str, output_mode: str = "append") -> Operator:
     def plan(left: DataFrame, _: DataFrame) -> DataFrame:
-        return plan_in_scala(name, some_rows(left), program="OpaqueStates")
+        return opaque_plan(name, some_rows(left))
 
     return Operator(f"transform_opaque_{name}", plan, output_mode)
 

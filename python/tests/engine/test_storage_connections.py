@@ -105,7 +105,7 @@ def test_whatever_fails_each_committed_version_has_the_model_s_rows(
     model: dict[bytes, bytes] = {}
     version, committed_id, failures = 0, None, 0
     store: Store | None = None
-    while version < versions:
+    while version < versions or trouble_kinds(trouble) < {"before", "after", "broken"}:
         wanted = dict(model)
         try:
             if store is None:
@@ -132,4 +132,8 @@ def test_whatever_fails_each_committed_version_has_the_model_s_rows(
             store = None
 
     assert failures > 3, "nothing failed"
-    assert {name.partition(" ")[0] for name in trouble.counts} == {"before", "after", "broken"}
+
+
+def trouble_kinds(trouble: Trouble) -> set[str]:
+    """Return the kinds of failures that there were."""
+    return {name.partition(" ")[0] for name in trouble.counts}
