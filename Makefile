@@ -73,8 +73,8 @@ QUICK = -m "not slow and not abfs and not tools"
 .PHONY: test
 test: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of both languages, but for the slow ones
 # Three beside each other, also on two cores: each of them often waits. The longest first.
-	@echo "Five parts, three beside each other; the output of each comes at its end, after some minutes"
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target python-tests integration-tests repository-tests parity-tests recovery-tests
+	@echo "Six parts, three beside each other; the output of each comes at its end, after some minutes"
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target engine-tests integration-tests repository-tests parity-tests recovery-tests unit-tests
 
 .PHONY: test-all
 test-all: test test-tools test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
@@ -102,8 +102,16 @@ fuzz: $(STAMPS)/venv ## Read INPUTS (100000) mutated objects, frames and calls; 
 	$(PY) python/tests/property/hostile/fuzz.py --inputs $(INPUTS) $(if $(SEED),--seed $(SEED))
 
 .PHONY: python-tests
-python-tests: $(STAMPS)/venv shim hdfs-jars golden minio ## Run the tests of the Python package alone, but for the slow ones
-	cd python && ../$(PY) -m pytest tests $(QUICK) $(PYTEST_ARGS)
+python-tests: unit-tests engine-tests ## Run the tests of the Python package alone, but for the slow ones
+
+# Exit code 5: PYTEST_ARGS selects none of these.
+.PHONY: unit-tests
+unit-tests: $(STAMPS)/venv shim golden minio
+	cd python && { ../$(PY) -m pytest tests/unit $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]; }
+
+.PHONY: engine-tests
+engine-tests: $(STAMPS)/venv shim hdfs-jars golden minio
+	cd python && { ../$(PY) -m pytest tests --ignore tests/unit $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]; }
 
 .PHONY: java-tests
 java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the tests of the shim alone
