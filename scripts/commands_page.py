@@ -117,6 +117,7 @@ EXAMPLES = {
     "cost": f"cairn cost {SAMPLE} --advice -o json",
     "gc": "cairn gc s3://bucket/checkpoint --apply",
     "repair": "cairn repair s3://bucket/checkpoint --apply",
+    "restore": "cairn restore s3://bucket/checkpoint --to-batch 1200 --apply",
     "doctor": "cairn doctor s3://bucket/checkpoint --write $(cairn conf workers=2)",
     "diff": "cairn diff s3://bucket/checkpoint 100 latest --s3-endpoint https://minio:9000",
     "report": f"cairn report {SAMPLE} --to report.html",

@@ -50,13 +50,13 @@ def totals(rows: Rows) -> dict[str, str]:
     return {match[1]: match[2] for match in found}
 
 
-def cairn_repair(checkpoint: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the command on a checkpoint whose logs have been quiet for an hour."""
+def cairn_on(verb: str, checkpoint: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a command on a checkpoint whose logs have been quiet for an hour."""
     for log in ("offsets", "commits"):
         for path in Path(checkpoint, log).iterdir():
             past = path.stat().st_mtime - 3600
             os.utime(path, (past, past))
-    command = [sys.executable, "-m", "cairn", "repair", checkpoint, "-o", "ndjson", *options]
+    command = [sys.executable, "-m", "cairn", verb, checkpoint, "-o", "ndjson", *options]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -79,14 +79,43 @@ def test_a_query_goes_on_after_a_repair(tmp_path: Path, checkpoint_format: int) 
         subject.advance()
     assert_clear(str(failed.value), "CAIRN_CORRUPT", lost.name)
 
-    planned = cairn_repair(subject.checkpoint)
-    done = cairn_repair(subject.checkpoint, "--apply")
+    planned = cairn_on("repair", subject.checkpoint)
+    done = cairn_on("repair", subject.checkpoint, "--apply")
     for run in (subject, control):
         run.advance()
 
     assert planned.returncode == 3, planned.stderr
     assert '"action": "remove-entry"' in planned.stdout
     assert done.returncode == 0, done.stderr
+    newest = {run.provider: run.record.rows[max(run.record.rows)] for run in (subject, control)}
+    assert totals(newest[subject.provider]) == totals(newest[control.provider])
+
+
+@pytest.mark.parametrize(
+    "checkpoint_format",
+    [pytest.param(1, marks=pytest.mark.slow), 2],
+    ids=["format1", "format2"],
+)
+def test_a_query_goes_on_from_an_earlier_batch(tmp_path: Path, checkpoint_format: int) -> None:
+    """Its totals are those of a query that never went back."""
+    events = Events(tmp_path / "input")
+    events.add_files(0, FILES)
+    subject, control = (
+        Run(OPERATOR, events, str(tmp_path / name), provider, checkpoint_format)
+        for name, provider in (("subject", SUBJECT), ("control", CONTROL))
+    )
+    for run in (subject, control):
+        run.advance()
+
+    done = cairn_on("restore", subject.checkpoint, "--to-batch", "2", "--apply")
+    assert done.returncode == 0, done.stderr
+    assert sorted(
+        int(path.name) for path in Path(subject.checkpoint, "commits").glob("[0-9]*")
+    ) == ([0, 1, 2])
+    events.add_files(FILES, 1)
+    for run in (subject, control):
+        run.advance()
+
     newest = {run.provider: run.record.rows[max(run.record.rows)] for run in (subject, control)}
     assert totals(newest[subject.provider]) == totals(newest[control.provider])
 

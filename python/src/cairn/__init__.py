@@ -4,7 +4,7 @@ The public surface; users type every name here.  Spec: README.md, docs/configura
 errors docs/troubleshooting.md, for the state reader docs/reader.md.
 """
 
-from cairn.changing import gc, repair
+from cairn.changing import gc, repair, restore
 from cairn.errors import CairnError, ConfigError
 from cairn.jar import jar_path
 from cairn.opening import open_checkpoint
@@ -19,5 +19,6 @@ __all__ = [
     "jar_path",
     "open_checkpoint",
     "repair",
+    "restore",
     "spark_conf",
 ]

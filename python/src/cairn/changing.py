@@ -39,6 +39,42 @@ def repair(
         NotThereError: there is no query at this location.
         ConfigError, SchemeError: as for ``open_checkpoint``.
     """
+    return _repair(location, storage_options, progress, to_batch=None)
+
+
+def restore(
+    location: str,
+    *,
+    to_batch: int,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> RepairPlan:
+    """Return what lets a query go on behind an earlier batch; ``plan.apply()`` does it.
+
+    The entries of later batches are removed from Spark's logs, and kept in the checkpoint. Reads
+    the whole state of the batch. Close the plan, or use it in a ``with`` statement.
+
+    Args:
+        location: see ``repair``, as for the others.
+        to_batch: a committed batch whose state is retained. The one after it is repeated with the
+            input that was planned for it.
+        storage_options: see there.
+        progress: see there.
+
+    Raises:
+        NotThereError: the batch is not committed, or there is no query at this location.
+        UnsupportedStateError, InUseError, ConfigError, SchemeError: as for ``repair``.
+    """
+    return _repair(location, storage_options, progress, to_batch=to_batch)
+
+
+def _repair(
+    location: str,
+    storage_options: Mapping[str, Any] | None,
+    progress: Progress | None,
+    *,
+    to_batch: int | None,
+) -> RepairPlan:
     from cairn.clock import SYSTEM_CLOCK  # noqa: PLC0415 - see opening
     from cairn.location import open_location  # noqa: PLC0415
     from cairn.offline.repair import RepairPlan  # noqa: PLC0415
@@ -46,7 +82,7 @@ def repair(
 
     objects = open_location(location, storage_options)
     try:
-        return RepairPlan(objects, ReadLimits(), SYSTEM_CLOCK, progress)
+        return RepairPlan(objects, ReadLimits(), SYSTEM_CLOCK, progress, to_batch=to_batch)
     except BaseException:
         objects.close()
         raise

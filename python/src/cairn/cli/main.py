@@ -31,6 +31,7 @@ COMMANDS = {
     "query": "Query the state by SQL.",
     "repair": "Show what would mend a checkpoint, or mend it.",
     "report": "Write a report about the state as HTML.",
+    "restore": "Let a query go on from an earlier batch.",
     "show": "Show the rows of a store.",
     "undo-repartition": "Take back an offline repartition that was refused.",
     "verify": "Show what is wrong with a checkpoint.",

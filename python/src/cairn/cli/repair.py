@@ -17,7 +17,7 @@ from cairn.cli.output import Field, Output, with_output
 from cairn.cli.streams import show_partitions, show_steps
 
 if TYPE_CHECKING:
-    from cairn.offline.repair import Step
+    from cairn.offline.repair import RepairPlan, Step
 
 FIELDS = (
     Field(
@@ -59,13 +59,20 @@ def repair(place: Place, output: Output, *, is_applied: bool, local_dir: Path | 
     with plan_repair(
         place.location, storage_options=place.options, progress=show_partitions
     ) as plan:
-        left = plan.left
-        if is_applied:
-            left = plan.apply(local_dir=local_dir, progress=show_steps)
-        rows = [_row(step, is_done=is_applied) for step in plan.steps]
-        output.write_fields(FIELDS, [*rows, *(_row(step, is_done=False) for step in left)])
-        if plan.steps and not is_applied:
-            click.echo("Nothing was changed. Stop the query, and add --apply.", err=True)
+        carry_out(plan, output, is_applied=is_applied, local_dir=local_dir)
+
+
+def carry_out(
+    plan: RepairPlan, output: Output, *, is_applied: bool, local_dir: Path | None = None
+) -> None:
+    """Print a plan, after it was carried out if it shall be; exit 3 if something is left to do."""
+    left = plan.left
+    if is_applied:
+        left = plan.apply(local_dir=local_dir, progress=show_steps)
+    rows = [_row(step, is_done=is_applied) for step in plan.steps]
+    output.write_fields(FIELDS, [*rows, *(_row(step, is_done=False) for step in left)])
+    if plan.steps and not is_applied:
+        click.echo("Nothing was changed. Stop the query, and add --apply.", err=True)
     is_left = any(step.action == "none" for step in left)
     if is_left or (plan.steps and not is_applied):
         click.get_current_context().exit(Exit.FINDINGS)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from cairn.errors import CorruptError, DataError, InUseError, MissingError
+from cairn.errors import CorruptError, DataError, InUseError, MissingError, NotThereError
 from cairn.format import changelog
 from cairn.format.names import CHANGELOG_PREFIX, ChangelogName, manifest_name, parse_name
 from cairn.format.spark_log import COMMITS_PREFIX, OFFSETS_PREFIX
@@ -88,6 +88,7 @@ class RepairPlan(Plan):
         limits: of the memory of reads.
         clock: tells the time.
         progress: called with the number of partitions of stores that were read, and of all.
+        to_batch: go back to this one, whatever is whole; ``None``: to the last one that is whole.
 
     Attributes:
         batch: the query goes on behind this one; ``None``: no batch is whole.
@@ -97,6 +98,7 @@ class RepairPlan(Plan):
     Raises:
         UnsupportedStateError: it is a checkpoint of Spark's own provider.
         InUseError: the query goes on meanwhile.
+        NotThereError: ``to_batch`` is not committed, or its entries are gone.
     """
 
     def __init__(
@@ -105,10 +107,16 @@ class RepairPlan(Plan):
         limits: ReadLimits,
         clock: Clock,
         progress: Progress | None = None,
+        *,
+        to_batch: int | None = None,
     ) -> None:
         super().__init__(checkpoint, clock)
+        self._command = "repair" if to_batch is None else "restore"
         self._limits = limits
         self._batches, hold = list_unheld(checkpoint)
+        self._candidates = self._batches.committed[::-1]
+        if to_batch is not None:
+            self._candidates = (self._require_committed(to_batch),)
         self.batch: int | None = None
         self._stores: dict[Place, PartitionStore] = {}
         self._looks: dict[Place, Look] = {}
@@ -128,7 +136,7 @@ class RepairPlan(Plan):
         ids = read_ids(self._checkpoint, self._batches.committed)
         suspects: set[Place] = set()
         failures: dict[str | None, Step] = {}
-        for batch in reversed(self._batches.committed):
+        for batch in self._candidates:
             try:
                 view = BatchView(self._checkpoint, batch)
                 stores = {store.place: store for store in cairn_stores(view)}
@@ -148,6 +156,17 @@ class RepairPlan(Plan):
                 failures[why.object_name] = _left(why, place, batch)
         self._require_same_logs()
         yield from failures.values()
+
+    def _require_committed(self, batch: int) -> int:
+        committed = self._batches.committed
+        if batch in committed:
+            return batch
+        there = f"{committed[0]} to {committed[-1]}" if committed else "none"
+        raise NotThereError(
+            f"there is no batch {batch} to go back to; committed are: {there}",
+            object_name=self._checkpoint.object_url(COMMITS_PREFIX),
+            next_step="choose one of these",
+        )
 
     def _look(
         self,
@@ -197,7 +216,9 @@ class RepairPlan(Plan):
     def _needless_entries(self) -> Iterator[Step]:
         """Yield the entries of Spark's logs that do not lead on from the last whole batch."""
         assert self.batch is not None  # noqa: S101 - the caller has looked
-        back = f"the query goes on behind batch {self.batch}, the last one that is whole"
+        back = f"the query goes on behind batch {self.batch}"
+        if self._command == "repair":
+            back += ", the last one that is whole"
         for batch in reversed(self._batches.all_commits):
             if batch > self.batch:
                 yield self._removal(COMMITS_PREFIX, batch, back)
@@ -266,7 +287,7 @@ class RepairPlan(Plan):
         """
         if not self.steps:
             return self.left
-        with HeldCheckpoint(self._checkpoint, "repair", self._clock) as held:
+        with HeldCheckpoint(self._checkpoint, self._command, self._clock) as held:
             if held.batches != self._batches:
                 raise InUseError(
                     "the query has gone on since the plan was made",
@@ -275,7 +296,7 @@ class RepairPlan(Plan):
                 )
             record = Record(
                 self._checkpoint,
-                "repair",
+                self._command,
                 held.token,
                 [one.as_json() for one in self.steps],
                 self._clock,

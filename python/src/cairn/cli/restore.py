@@ -1,0 +1,45 @@
+"""`cairn restore`: what lets a query go on behind an earlier batch; with --apply it is done.
+
+Layer: cli, over `cairn.restore`.
+"""
+
+from __future__ import annotations
+
+import click
+
+from cairn.changing import restore as plan_restore
+from cairn.cli.options import CheckpointCommand, Place, with_apply, with_place
+from cairn.cli.output import Output, with_output
+from cairn.cli.repair import FIELDS, carry_out
+from cairn.cli.streams import show_partitions
+
+__all__ = ["FIELDS", "restore"]
+
+
+@click.command(cls=CheckpointCommand)
+@with_place
+@click.option(
+    "--to-batch",
+    type=click.IntRange(min=0),
+    required=True,
+    metavar="N",
+    help="The query goes on behind this batch, and repeats the one after it with the same input.",
+)
+@with_apply("Remove the entries of later batches. Stop the query first.")
+@with_output
+def restore(place: Place, output: Output, *, is_applied: bool, to_batch: int) -> None:
+    """Let a query of Cairn's go on from an earlier batch; without --apply, show what that takes.
+
+    The entries of later batches are removed from Spark's logs, and kept in the folder cairn-log of
+    the checkpoint. No state is deleted: `cairn gc` does that, or the query, later. The sink gets
+    the rows of the repeated batches a second time.
+
+    All rows of the batch are read. Exit code 3: there is something to do, or left.
+    """
+    with plan_restore(
+        place.location,
+        to_batch=to_batch,
+        storage_options=place.options,
+        progress=show_partitions,
+    ) as plan:
+        carry_out(plan, output, is_applied=is_applied)
