@@ -113,6 +113,7 @@ def test_a_query_goes_on_from_an_earlier_batch(tmp_path: Path, checkpoint_format
         int(path.name) for path in Path(subject.checkpoint, "commits").glob("[0-9]*")
     ) == ([0, 1, 2])
     events.add_files(FILES, 1)
+    subject.record.rows.clear()  # Spark puts the files of several former batches into one
     for run in (subject, control):
         run.advance()
 
