@@ -103,7 +103,7 @@ def test_pins_of_readers_protect_what_leads_to_their_version() -> None:
     for item in pins["named"]:
         parts = item["reader_id"], item["base"], item["version"], item["renewal"]
         name = parse_name(item["name"])
-        assert name == ReaderPinName(*parts)
+        assert name == ReaderPinName(parts[1], parts[2], parts[0], parts[3])
         assert isinstance(name, ReaderPinName)
         assert reader_pin_name(*parts) == item["name"]
         assert all(map(name.protects_manifest, item["manifests"]))

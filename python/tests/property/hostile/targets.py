@@ -39,9 +39,11 @@ from cairn.format import changelog, manifest
 from cairn.format.header import Base, ChangelogHeader, ColumnFamily, attempt_from_json
 from cairn.format.names import (
     ReaderPinName,
+    SavepointPinName,
     UploadPinName,
     parse_name,
     reader_pin_name,
+    savepoint_pin_name,
     upload_pin_name,
 )
 from cairn.ids import CheckpointId, StoreId, VersionRef
@@ -187,6 +189,7 @@ class Names(Target):
                 f"sst/{'d' * 32}.sst",
                 f"pin/upload-{'e' * 16}_{digits}.json",
                 f"pin/reader-{'f' * 16}_{random.choice((0, 3, digits))}_{digits}_17.json",
+                f"pin/savepoint-{'f' * 16}_{random.choice((0, 3, digits))}_{digits}.json",
             )
         )
         text = mutate_bytes(text.encode(), [b"=@/_.u019-"], random).decode(
@@ -197,6 +200,9 @@ class Names(Target):
             assert upload_pin_name(found.upload_id, found.renewal) == text
         if isinstance(found, ReaderPinName):
             pin = reader_pin_name(found.reader_id, found.base, found.version, found.renewal)
+            assert pin == text
+        if isinstance(found, SavepointPinName):
+            pin = savepoint_pin_name(found.savepoint_id, found.base, found.version)
             assert pin == text
         for version in (random.randrange(50), 7):
             try:
