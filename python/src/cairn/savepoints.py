@@ -59,6 +59,7 @@ def list_savepoints(
         storage_options: see there.
 
     Raises:
+        NotThereError: there is neither a savepoint nor a query at this location.
         ConfigError, SchemeError: as for ``open_checkpoint``.
     """
     from cairn.offline.savepoint import overview  # noqa: PLC0415 - see opening

@@ -213,10 +213,14 @@ def overview(checkpoint: ObjectStore) -> list[SavepointInfo]:
     """Return the savepoints by batch, then what is left of unfinished ones.
 
     Costs a LIST per store of the newest batch and of the savepoints.
+
+    Raises:
+        NotThereError: there is neither a savepoint nor a query here.
     """
     found: list[Savepoint] = []
     damaged: list[SavepointInfo] = []
-    for name in savepoint_names(checkpoint):
+    names = savepoint_names(checkpoint)
+    for name in names:
         try:
             found.append(read_savepoint(checkpoint, name))
         except NotThereError:
@@ -224,7 +228,9 @@ def overview(checkpoint: ObjectStore) -> list[SavepointInfo]:
         except DataError as failure:
             damaged.append(SavepointInfo(name, None, None, None, 0, 0, failure.message))
     pins: dict[str, dict[str, int]] = {}
-    stores = _newest_stores(checkpoint) | {one.store for each in found for one in each.stores}
+    stores = {one.store for each in found for one in each.stores}
+    with suppress(*([NotThereError] if names else [])):
+        stores |= _newest_stores(checkpoint)
     for of_store in in_parallel(partial(_pins_of, checkpoint), sorted(stores)):
         for id_, url, stored_ms in of_store:
             pins.setdefault(id_, {})[url] = stored_ms
@@ -344,7 +350,11 @@ def _files(checkpoint: ObjectStore, view: BatchView) -> tuple[SavedFile, ...]:
 
 
 def _look(checkpoint: ObjectStore, at: PartitionStore) -> _Kept:
-    """Return what the version of a store needs, by its header."""
+    """Return what the version of a store needs, by its header.
+
+    Of a large changelog the header is not verified. But it has ids of 128 random bits, and the
+    object of the oldest one is looked for later.
+    """
     with at.open() as root:
         try:
             header = at.versions(root).read_header(at.version, at.checkpoint_id).header
@@ -461,8 +471,8 @@ def _pin_key(found: Savepoint, one: SavedStore) -> str:
 
 def _newest_stores(checkpoint: ObjectStore) -> set[StoreId]:
     """Return the stores of the newest batch, where unfinished pins may be."""
-    with suppress(NotThereError, DataError):
-        committed = list_unheld(checkpoint)[0].committed
+    committed = list_unheld(checkpoint)[0].committed
+    with suppress(DataError):
         if committed:
             return {one.id for one in cairn_stores(BatchView(checkpoint, committed[-1]))}
     return set()

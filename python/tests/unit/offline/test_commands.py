@@ -152,7 +152,7 @@ def test_a_savepoint_is_created_listed_and_deleted(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_query_is_not_there(tmp_path: Path) -> None:
     """A misspelled location must not look as if nothing were to do."""
-    for command in ("repair", "gc"):
-        result = run(command, str(tmp_path))
+    for command in (["repair"], ["gc"], ["savepoint", "list"], ["savepoint", "create"]):
+        result = run(*command, str(tmp_path))
         assert result.exit_code == 4
         assert "CAIRN_NOT_THERE" in result.output

@@ -15,6 +15,7 @@ from running_checkpoint import RunningCheckpoint, age
 from small_checkpoint import PARTITIONS, SmallCheckpoint
 
 import cairn
+from cairn.checkpoint.faults import FaultPoint
 from cairn.checkpoint.stored_versions import StoredVersions
 from cairn.clock import FakeClock
 from cairn.errors import AlreadyExistsError, BusyError, CairnError, ConfigError, NotThereError
@@ -272,6 +273,38 @@ def test_a_purge_that_has_listed_the_pins_is_waited_for(
 
     assert slept == [10]
     assert pins_of(written) == []
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        FaultPoint.PURGE_AFTER_PINS,
+        FaultPoint.PURGE_BEFORE_MANIFEST,
+        FaultPoint.PURGE_BEFORE_CHANGELOGS,
+        FaultPoint.PURGE_AFTER,
+    ],
+)
+def test_a_savepoint_within_a_purge_is_whole(
+    written: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch, point: FaultPoint
+) -> None:
+    """The purge has listed the pins before, or has not; what it deletes is not of the batch."""
+    clock = FakeClock()
+    monkeypatch.setattr(clock, "sleep", lambda seconds: pytest.fail(f"slept {seconds}"))
+    made: list[Savepoint] = []
+    whole: list[list[Rows]] = []
+
+    def begin(reached: str) -> None:
+        if reached == point and not made:
+            with open_store(str(written.folder), {}) as objects:
+                made.append(create(objects, name="within", clock=clock))
+            whole.append(kept_rows(written, made[0]))
+
+    written.stores[0].fault = begin
+    go_on(written, 16)
+
+    assert made, "no purge came there"
+    assert kept_rows(written, made[0]) == whole[0]
+    assert findings_of(written) == []
 
 
 def test_the_newest_batch_needs_no_waiting(
