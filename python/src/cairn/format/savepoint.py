@@ -37,6 +37,10 @@ _MAGIC = "CAIRN-SAVEPOINT"
 _SUFFIX = ".json"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _ID = re.compile(r"[0-9a-f]{16}")
+# None leads out of the checkpoint.
+_SEGMENT = r"[^/.\x00-\x1f\\][^/\x00-\x1f\\]*"
+_KEY = re.compile(rf"{_SEGMENT}(/{_SEGMENT})*")
+_STORE_NAME = re.compile(_SEGMENT)
 _CHECKPOINT_FORMAT_MAX = 2
 
 
@@ -214,8 +218,13 @@ def _content(data: bytes) -> dict[str, str]:
 def _file(value: object) -> SavedFile:
     fields = as_object(value, "file")
     key = as_text(fields.get("key"), "key")
+    if not _KEY.fullmatch(key):
+        raise CorruptError("the savepoint names a file that is none of a checkpoint")
     if "text" in fields:
-        return SavedFile(key, as_text(fields["text"], "text").encode())
+        try:
+            return SavedFile(key, as_text(fields["text"], "text").encode())
+        except UnicodeEncodeError as error:
+            raise CorruptError(f"the text of {key} is not Unicode") from error
     try:
         data = base64.b64decode(as_text(fields.get("base64"), "base64"), validate=True)
     except ValueError as error:
@@ -231,4 +240,7 @@ def _store(value: object) -> SavedStore:
         as_int(fields.get("base"), "base", most=ref.version),
         None if base_id is None else CheckpointId.parse(as_text(base_id, "base_checkpoint_id")),
     )
-    return SavedStore(store_from_json(fields), ref, base)
+    store = store_from_json(fields)
+    if not _STORE_NAME.fullmatch(store.name):
+        raise CorruptError("the savepoint names a store that is none of a checkpoint")
+    return SavedStore(store, ref, base)

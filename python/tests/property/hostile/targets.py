@@ -35,7 +35,7 @@ from cairn.errors import (
     InvalidError,
     ProtocolError,
 )
-from cairn.format import changelog, manifest
+from cairn.format import changelog, manifest, savepoint
 from cairn.format.header import Base, ChangelogHeader, ColumnFamily, attempt_from_json
 from cairn.format.names import (
     ReaderPinName,
@@ -170,6 +170,37 @@ class Manifests(Target):
         names += [file.local_name for file in found.small_files]
         assert all(Path(name).name == name for name in names)
         manifest.encode(found)
+
+
+class Savepoints(Target):
+    """``savepoint.parse``; its files and stores lead nowhere else."""
+
+    name, weight = "savepoint", 5
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.corpus = vectors("", "savepoint.json")
+
+    def run(self, random: Random) -> None:
+        """See ``Target``."""
+        data = random.choice(self.corpus)
+        if random.random() < 0.8:
+            value = json.loads(data)
+            for _ in range(random.choice((1, 1, 2, 4))):
+                value = mutate_json(value, random)
+            data = with_manifest_checksum(value)
+        else:
+            data = mutate_bytes(data, self.corpus, random)
+        try:
+            found = savepoint.parse(data, object_name="o")
+        except CairnError as error:
+            expect(error, DataError)
+            return
+        again = savepoint.parse(savepoint.encode(found), object_name="o")
+        assert savepoint.encode(again) == savepoint.encode(found)
+        for key in (*(one.key for one in found.files), *(one.store.folder for one in found.stores)):
+            assert ".." not in key.split("/")
+            assert not key.startswith("/")
 
 
 class Names(Target):
@@ -563,6 +594,7 @@ TARGETS: list[type[Target]] = [
     Changelogs,
     LargeChangelogs,
     Manifests,
+    Savepoints,
     Names,
     SparkLogs,
     StateRows,
