@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from cairn.format.savepoint import Savepoint
-    from cairn.offline.savepoint import SavepointInfo
+    from cairn.offline.savepoint_list import SavepointInfo
     from cairn.storage.base import ObjectStore
 
 
@@ -62,7 +62,7 @@ def list_savepoints(
         NotThereError: there is neither a savepoint nor a query at this location.
         ConfigError, SchemeError: as for ``open_checkpoint``.
     """
-    from cairn.offline.savepoint import overview  # noqa: PLC0415 - see opening
+    from cairn.offline.savepoint_list import overview  # noqa: PLC0415 - see opening
 
     with _opened(location, storage_options) as objects:
         return tuple(overview(objects))

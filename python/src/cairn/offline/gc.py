@@ -21,7 +21,8 @@ from cairn.ids import VersionRef
 from cairn.offline.hold import HeldCheckpoint, list_unheld
 from cairn.offline.plan import Plan
 from cairn.offline.record import Record
-from cairn.offline.savepoint import DEAD_MS, dead_pins, savepoint_ids
+from cairn.offline.savepoint import DEAD_MS
+from cairn.offline.savepoint_list import dead_pins, savepoint_ids
 from cairn.offline.stores import cairn_stores
 from cairn.reader.batch import BatchView
 from cairn.reader.verify import read_ids

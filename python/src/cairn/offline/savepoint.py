@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from cairn.checkpoint.pins import list_pins
 from cairn.checkpoint.presence import is_stored
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
 from cairn.errors import (
@@ -31,11 +28,8 @@ from cairn.errors import (
 from cairn.format import pin, savepoint
 from cairn.format.names import (
     CHANGELOG_PREFIX,
-    PIN_PREFIX,
     SNAPSHOT_PREFIX,
-    SavepointPinName,
     new_savepoint_id,
-    parse_name,
     savepoint_pin_name,
 )
 from cairn.format.savepoint import SavedFile, SavedStore, Savepoint
@@ -51,13 +45,13 @@ from cairn.store.load.lineage import reading_of
 from cairn.store.state.version import StoreVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable
 
     from cairn.clock import Clock, Entropy
-    from cairn.ids import StoreId, VersionRef
+    from cairn.ids import VersionRef
     from cairn.reader.spark.logs import Batches
     from cairn.reader.stores.opening import StorePlace
-    from cairn.storage.base import ObjectInfo, ObjectStore
+    from cairn.storage.base import ObjectStore
 
 _LOG = logging.getLogger(__name__)
 _THREADS = 32
@@ -72,36 +66,6 @@ _QUERY_ID = "metadata"
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True)
-class SavepointInfo:
-    """A savepoint, or the pins that a killed process has left of one.
-
-    Attributes:
-        name: ``None``: it is unfinished; nobody can use it, and ``gc`` deletes it.
-        savepoint_id: in the names of its pins; ``None``: its object is damaged.
-        batch: the batch; ``None``: not known.
-        created_at: when it was created; of an unfinished one when a pin was stored.
-        stores: how many stores it pins.
-        missing_pins: how many of the pins are missing.
-        problem: why its object cannot be read; ``None``: it can.
-    """
-
-    name: str | None
-    savepoint_id: str | None
-    batch: int | None
-    created_at: datetime | None
-    stores: int
-    missing_pins: int
-    problem: str | None = None
-
-    @property
-    def status(self) -> str:
-        """``whole``, ``broken`` or ``unfinished``."""
-        if self.name is None:
-            return "unfinished"
-        return "broken" if self.missing_pins or self.problem is not None else "whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +113,7 @@ def create(
     """
     chosen = _choose(checkpoint, _unheld(checkpoint), batch)
     now = checkpoint.server_time() or clock.now()
-    name = savepoint.checked_name(name or f"batch-{chosen}-{now:%Y%m%dT%H%M%SZ}")
+    name = savepoint.checked_name(f"batch-{chosen}-{now:%Y%m%dT%H%M%SZ}" if name is None else name)
     if name in savepoint_names(checkpoint):
         raise _exists(checkpoint, name)
     checkpoint.probe_conditional_put()
@@ -207,76 +171,6 @@ def delete(checkpoint: ObjectStore, name: str) -> None:
         checkpoint.delete([savepoint.key_of(name)])
         return
     _delete(checkpoint, found)
-
-
-def overview(checkpoint: ObjectStore) -> list[SavepointInfo]:
-    """Return the savepoints by batch, then what is left of unfinished ones.
-
-    Costs a LIST per store of the newest batch and of the savepoints.
-
-    Raises:
-        NotThereError: there is neither a savepoint nor a query here.
-    """
-    found: list[Savepoint] = []
-    damaged: list[SavepointInfo] = []
-    names = savepoint_names(checkpoint)
-    for name in names:
-        try:
-            found.append(read_savepoint(checkpoint, name))
-        except NotThereError:
-            continue  # deleted since the listing
-        except DataError as failure:
-            damaged.append(SavepointInfo(name, None, None, None, 0, 0, failure.message))
-    pins: dict[str, dict[str, int]] = {}
-    stores = {one.store for each in found for one in each.stores}
-    with suppress(*([NotThereError] if names else [])):
-        stores |= _newest_stores(checkpoint)
-    for of_store in in_parallel(partial(_pins_of, checkpoint), sorted(stores)):
-        for id_, url, stored_ms in of_store:
-            pins.setdefault(id_, {})[url] = stored_ms
-    whole = [
-        _info(one, pins.pop(one.savepoint_id, {}))
-        for one in sorted(found, key=lambda one: (one.batch, one.created_at_ms))
-    ]
-    # If an object is damaged, these pins may be its own.
-    left = [
-        SavepointInfo(None, id_, None, _time(min(urls.values())), len(urls), 0)
-        for id_, urls in sorted(pins.items())
-        if not damaged
-    ]
-    return [*whole, *damaged, *left]
-
-
-def savepoint_ids(checkpoint: ObjectStore) -> frozenset[str] | None:
-    """Return the ids of all savepoints; ``None``: the object of one cannot be read."""
-    try:
-        return frozenset(
-            read_savepoint(checkpoint, name).savepoint_id for name in savepoint_names(checkpoint)
-        )
-    except NotThereError:
-        return None  # deleted since the listing
-    except DataError as failure:
-        _LOG.warning("no pin of a savepoint is deleted: %s", failure)
-        return None
-
-
-def dead_pins(root: ObjectStore, ids: Collection[str], old_ms: int) -> list[str]:
-    """Return the names of a store's pins that belong to no savepoint; one LIST.
-
-    Args:
-        root: at the store's root.
-        ids: of the savepoints, listed after ``old_ms`` was computed.
-        old_ms: younger pins may be of a savepoint that is being created; at most the present time
-            minus ``DEAD_MS``, by the storage's clock.
-    """
-    return [
-        name
-        for found in list_pins(root) or ()
-        if found.savepoint_id is not None
-        and found.savepoint_id not in ids
-        and found.stored_ms < old_ms
-        for name in found.names
-    ]
 
 
 def in_parallel(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
@@ -461,48 +355,10 @@ def _delete(checkpoint: ObjectStore, found: Savepoint) -> None:
 
 
 def _delete_pins(checkpoint: ObjectStore, found: Savepoint) -> None:
-    checkpoint.delete([_pin_key(found, one) for one in found.stores])
+    checkpoint.delete([pin_key(found, one) for one in found.stores])
 
 
-def _pin_key(found: Savepoint, one: SavedStore) -> str:
+def pin_key(found: Savepoint, one: SavedStore) -> str:
+    """Return the key of a store's pin, relative to the checkpoint's location."""
     name = savepoint_pin_name(found.savepoint_id, one.base.version, one.ref.version)
     return f"{one.store.folder}/{name}"
-
-
-def _newest_stores(checkpoint: ObjectStore) -> set[StoreId]:
-    """Return the stores of the newest batch, where unfinished pins may be."""
-    committed = list_unheld(checkpoint)[0].committed
-    with suppress(DataError):
-        if committed:
-            return {one.id for one in cairn_stores(BatchView(checkpoint, committed[-1]))}
-    return set()
-
-
-def _pins_of(checkpoint: ObjectStore, store: StoreId) -> list[tuple[str, str, int]]:
-    """Return the pins of savepoints in a store: their ids, keys, and when they were stored."""
-    with checkpoint.at(checkpoint.object_url(store.folder)) as root:
-        return [
-            (name.savepoint_id, f"{store.folder}/{info.key}", _modified_ms(info))
-            for info in root.list(PIN_PREFIX)
-            if isinstance(name := parse_name(info.key), SavepointPinName)
-        ]
-
-
-def _info(one: Savepoint, pins: Collection[str]) -> SavepointInfo:
-    missing = sum(_pin_key(one, store) not in pins for store in one.stores)
-    return SavepointInfo(
-        one.name,
-        one.savepoint_id,
-        one.batch,
-        _time(one.created_at_ms),
-        len(one.stores),
-        missing,
-    )
-
-
-def _modified_ms(info: ObjectInfo) -> int:
-    return int(info.last_modified.timestamp() * 1000)
-
-
-def _time(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)

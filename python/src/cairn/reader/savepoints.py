@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.stored_versions import StoredVersions
-from cairn.errors import DataError, MissingError, NotThereError
+from cairn.errors import CorruptError, DataError, MissingError, NotThereError
 from cairn.format import savepoint as savepoint_format
 from cairn.format.names import manifest_name, savepoint_pin_name
 from cairn.reader.findings import Finding, Place
@@ -37,7 +37,7 @@ def read_savepoint(checkpoint: ObjectStore, name: str) -> Savepoint:
 
     Raises:
         NotThereError: there is none of this name; says which there are.
-        CorruptError: its object is damaged.
+        CorruptError: its object is damaged, or has the name of another.
         FormatVersionError: a newer release has written it.
         ConfigError: no savepoint has such a name.
     """
@@ -52,7 +52,12 @@ def read_savepoint(checkpoint: ObjectStore, name: str) -> Savepoint:
             object_name=url,
             next_step="choose one of these; `cairn savepoint list` shows them",
         ) from None
-    return savepoint_format.parse(data, object_name=url)
+    found = savepoint_format.parse(data, object_name=url)
+    if found.name != name:
+        raise CorruptError(
+            f"it is the savepoint {found.name!r}", object_name=url, next_step="delete this copy"
+        )
+    return found
 
 
 def names_of(one: SavedStore, lineage: Sequence[VersionRef]) -> list[tuple[str, ...]]:

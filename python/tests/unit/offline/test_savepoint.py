@@ -23,7 +23,8 @@ from cairn.format import savepoint as savepoint_format
 from cairn.format.names import ChangelogName, ManifestName, parse_name
 from cairn.format.savepoint import Savepoint
 from cairn.ids import StoreId
-from cairn.offline.savepoint import create, overview
+from cairn.offline.savepoint import create
+from cairn.offline.savepoint_list import overview
 from cairn.reader.stores.cairn import CairnRows
 from cairn.storage.base import ObjectInfo, ObjectStart
 from cairn.storage.local import LocalStore
@@ -347,7 +348,7 @@ def test_names(written: RunningCheckpoint) -> None:
     cairn.create_savepoint(folder, name="v1.2_a-B")
     for name in ("", ".hidden", "a/b", "a b", "é", "x" * 101):
         with pytest.raises(ConfigError, match="no name of a savepoint"):
-            cairn.create_savepoint(folder, name=name or "\n")
+            cairn.create_savepoint(folder, name=name)
         with pytest.raises(ConfigError, match="no name of a savepoint"):
             cairn.delete_savepoint(folder, name)
     with pytest.raises(AlreadyExistsError, match=r"there is a savepoint 'v1.2_a-B'"):
@@ -358,6 +359,20 @@ def test_names(written: RunningCheckpoint) -> None:
 
     assert statuses_of(written) == [("v1.2_a-B", "whole"), ("x" * 100, "whole")]
     assert len(pins_of(written)) == 2 * PARTITIONS
+
+
+def test_a_savepoint_under_another_name_is_refused(written: RunningCheckpoint) -> None:
+    """A person has copied its object: deleting the copy must not end the savepoint."""
+    folder = str(written.folder)
+    made = cairn.create_savepoint(folder, name="one")
+    copy = written.folder / savepoint_format.key_of("copy")
+    copy.write_bytes((written.folder / made.key).read_bytes())
+
+    assert sorted(map(str, statuses_of(written))) == ["('copy', 'broken')", "('one', 'whole')"]
+    cairn.delete_savepoint(folder, "copy")
+
+    assert statuses_of(written) == [("one", "whole")]
+    assert findings_of(written) == []
 
 
 def test_of_two_of_one_name_one_is_created(
