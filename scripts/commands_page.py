@@ -34,7 +34,8 @@ INTRODUCTION = """\
 
 The commands with a LOCATION read the checkpoint of a query: one of Cairn's, or of Spark's
 HDFS-backed or RocksDB provider. They need no Spark, and change nothing; exceptions are
-those with `--apply`, and `doctor --write`. The same from Python: [reader.md](reader.md).
+those with `--apply`, `savepoint`, and `doctor --write`. The same from Python:
+[reader.md](reader.md).
 
 The examples read `examples/sample-checkpoint`, which is in the repository: the state of a small
 shop, whose query joins orders with payments (operator 1) and keeps totals per customer by
@@ -118,6 +119,8 @@ EXAMPLES = {
     "gc": "cairn gc s3://bucket/checkpoint --apply",
     "repair": "cairn repair s3://bucket/checkpoint --apply",
     "restore": "cairn restore s3://bucket/checkpoint --to-batch 1200 --apply",
+    "savepoint create": "cairn savepoint create s3://bucket/checkpoint --name before-1.2",
+    "savepoint delete": "cairn savepoint delete s3://bucket/checkpoint --name before-1.2",
     "doctor": "cairn doctor s3://bucket/checkpoint --write $(cairn conf workers=2)",
     "diff": "cairn diff s3://bucket/checkpoint 100 latest --s3-endpoint https://minio:9000",
     "report": f"cairn report {SAMPLE} --to report.html",
@@ -139,7 +142,7 @@ def render() -> str:
         *(OUTPUT, _table(OF_FORMS, FORMS), AFTER_FORMS, _table(OF_VALUES, VALUES), AFTER_VALUES),
         _table(("code", "meaning"), codes),
     ]
-    return "".join([*parts, *(_section(name, one) for name, one in commands.items())])
+    return "".join([*parts, *(_sections(name, one) for name, one in commands.items())])
 
 
 def _examples() -> str:
@@ -160,7 +163,18 @@ def _command(name: str) -> click.Command:
     return found
 
 
-def _section(name: str, command: click.Command) -> str:
+def _sections(name: str, command: click.Command) -> str:
+    """Return the section of a command, and those of its subcommands."""
+    if not isinstance(command, click.Group):
+        return _section(name, command, _outputs(name, ""))
+    parts = [
+        _section(f"{name} {sub}", one, _outputs(name, f"{sub.upper()}_"), level="###")
+        for sub, one in command.commands.items()
+    ]
+    return "".join([_section(name, command, []), *parts])
+
+
+def _section(name: str, command: click.Command, outputs: list[str], level: str = "##") -> str:
     usage = " ".join(command.collect_usage_pieces(click.Context(command, info_name=name)))
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     own = [one for one in paragraphs if not one.startswith("LOCATION is ")]
@@ -168,8 +182,8 @@ def _section(name: str, command: click.Command) -> str:
     options = [one for one in command.params if isinstance(one, click.Option)]
     listed = "".join(_option(one) for one in options if not _is_shared(one))
     example = f"\n    {EXAMPLES[name]}\n" if name in EXAMPLES else ""
-    parts = [f"\n## cairn {name}\n\n`cairn {name} {usage}`\n\n{text}", example]
-    return "".join([*parts, f"\n{listed}" if listed else "", *_outputs(name)])
+    parts = [f"\n{level} cairn {name}\n\n`cairn {name} {usage}`\n\n{text}", example]
+    return "".join([*parts, f"\n{listed}" if listed else "", *outputs])
 
 
 def _is_shared(option: click.Option) -> bool:
@@ -180,9 +194,14 @@ def _is_shared(option: click.Option) -> bool:
     )
 
 
-def _outputs(name: str) -> list[str]:
+def _outputs(name: str, prefix: str) -> list[str]:
+    """Return the tables of columns; ``prefix``: of those of a subcommand."""
     module = import_module(f"cairn.cli.{name.replace('-', '_')}")
-    tables = {key: value for key, value in vars(module).items() if key.endswith("FIELDS")}
+    tables = {
+        key.removeprefix(prefix): value
+        for key, value in vars(module).items()
+        if key.endswith("FIELDS") and key.startswith(prefix)
+    }
     return [f"\n{_TITLES[key]}\n\n{_columns(fields)}" for key, fields in tables.items()]
 
 

@@ -279,6 +279,75 @@ def make_reader_pins() -> None:
     write_once("reader_pins.json", meaning)
 
 
+def make_savepoint_pins() -> None:
+    """Write the names that pins of savepoints have, others, and what they protect."""
+    owner = "51c051c051c051c0"
+
+    def named(base: int, version: int, **versions: list[int]) -> dict[str, Any]:
+        name = f"pin/savepoint-{owner}_{base}_{version}.json"
+        return {"name": name, "savepoint_id": owner, "base": base, "version": version, **versions}
+
+    meaning = {
+        "named": [
+            named(
+                20,
+                24,
+                manifests=[20],
+                changelogs=[21, 24],
+                not_manifests=[19, 21, 24],
+                not_changelogs=[1, 20, 25],
+            ),
+            named(0, 3, manifests=[], changelogs=[1, 3], not_manifests=[1, 3], not_changelogs=[4]),
+            named(
+                7, 7, manifests=[7], changelogs=[], not_manifests=[6, 8], not_changelogs=[6, 7, 8]
+            ),
+        ],
+        "unknown": [
+            f"pin/savepoint-{owner}_24.json",
+            f"pin/savepoint-{owner}_20_24_1.json",
+            f"pin/savepoint-{owner}_4_3.json",
+            f"pin/savepoint-{owner}_0_0.json",
+            f"pin/savepoint-{owner}_00_3.json",
+            f"pin/savepoint-{owner[1:]}_0_3.json",
+        ],
+    }
+    write_once("savepoint_pins.json", meaning)
+
+
+def make_savepoint() -> None:
+    """Write a savepoint: of a store with a snapshot, an empty commit, an empty base; two files."""
+    fields: dict[str, Any] = {
+        "magic": "CAIRN-SAVEPOINT",
+        "format": 1,
+        "name": "before-1.2",
+        "savepoint_id": "51c051c051c051c0",
+        "batch": 23,
+        "checkpoint_format": 2,
+        "created_at_ms": 1_700_000_001_234,
+        "files": [
+            {"key": "commits/23", "text": 'v2\n{"nextBatchWatermarkMs":7}'},
+            {"key": "state/0/0/_metadata/schema", "base64": "AAJ2Mv8="},
+        ],
+        "stores": [
+            _saved(StoreId(0, 0), VersionRef(24, _id("4")), Base(20, _id("3"))),
+            _saved(StoreId(0, 1), VersionRef(19, _id("2")), Base(7, None)),
+            _saved(StoreId(1, 0, "left-keyToNumValues"), FIRST, Base(0, None)),
+        ],
+    }
+    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    write_once("savepoint.json", {**fields, "crc32c": crc32c(canonical.encode())})
+
+
+def _saved(store: StoreId, ref: VersionRef, base: Base) -> dict[str, Any]:
+    return {
+        **asdict(store),
+        "version": ref.version,
+        "checkpoint_id": str(ref.checkpoint_id),
+        "base": base.version,
+        "base_checkpoint_id": base.checkpoint_id,
+    }
+
+
 def make_checkpoint_ids() -> None:
     """Write Spark's ids of versions: the real version that each names, or why it is refused."""
     own = str(_id("5"))
@@ -730,6 +799,8 @@ def main() -> int:
     make_checkpoint_ids()
     make_pins()
     make_reader_pins()
+    make_savepoint_pins()
+    make_savepoint()
     make_changelogs()
     make_manifests()
     make_list_keys()

@@ -9,14 +9,18 @@ from cairn.errors import CairnError, ConfigError
 from cairn.jar import jar_path
 from cairn.opening import open_checkpoint
 from cairn.release import RELEASE as __version__  # noqa: N811 - the name that Python's tools read
+from cairn.savepoints import create_savepoint, delete_savepoint, list_savepoints
 from cairn.spark_conf import spark_conf
 
 __all__ = [
     "CairnError",
     "ConfigError",
     "__version__",
+    "create_savepoint",
+    "delete_savepoint",
     "gc",
     "jar_path",
+    "list_savepoints",
     "open_checkpoint",
     "repair",
     "restore",

@@ -37,6 +37,12 @@ class StoreId:
     partition: int
     name: str = DEFAULT_STORE
 
+    @property
+    def folder(self) -> str:
+        """Its root, relative to the checkpoint's location."""
+        name = "" if self.name == DEFAULT_STORE else f"/{self.name}"
+        return f"state/{self.operator}/{self.partition}{name}"
+
     def __str__(self) -> str:
         """Return ``operator/partition/name``, as errors show it."""
         return f"{self.operator}/{self.partition}/{self.name}"

@@ -13,14 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cairn.errors import CorruptError, FormatVersionError, MissingError
-from cairn.format import changelog, manifest, pin
+from cairn.errors import CorruptError, DataError, FormatVersionError, MissingError
+from cairn.format import changelog, manifest, pin, savepoint
 from cairn.format.names import (
     ReaderPinName,
+    SavepointPinName,
     SstName,
     UploadPinName,
     parse_name,
     reader_pin_name,
+    savepoint_pin_name,
     upload_pin_name,
 )
 from cairn.ids import CheckpointId, StoreId, VersionRef
@@ -103,7 +105,7 @@ def test_pins_of_readers_protect_what_leads_to_their_version() -> None:
     for item in pins["named"]:
         parts = item["reader_id"], item["base"], item["version"], item["renewal"]
         name = parse_name(item["name"])
-        assert name == ReaderPinName(*parts)
+        assert name == ReaderPinName(parts[1], parts[2], parts[0], parts[3])
         assert isinstance(name, ReaderPinName)
         assert reader_pin_name(*parts) == item["name"]
         assert all(map(name.protects_manifest, item["manifests"]))
@@ -122,6 +124,44 @@ def test_pins_of_readers_protect_what_leads_to_their_version() -> None:
     )
     assert json.loads(data) == content
     assert (len(pins["named"]), len(pins["unknown"])) == (3, 7)
+
+
+def test_pins_of_savepoints_protect_what_leads_to_their_version() -> None:
+    """A purge of another release reads the names, and deletes all that they do not protect."""
+    pins = json.loads((VECTORS / "savepoint_pins.json").read_text("utf-8"))
+    for item in pins["named"]:
+        name = parse_name(item["name"])
+        assert name == SavepointPinName(item["base"], item["version"], item["savepoint_id"])
+        assert isinstance(name, SavepointPinName)
+        parts = item["savepoint_id"], item["base"], item["version"]
+        assert savepoint_pin_name(*parts) == item["name"]
+        assert all(map(name.protects_manifest, item["manifests"]))
+        assert all(map(name.protects_changelog, item["changelogs"]))
+        assert not any(map(name.protects_manifest, item["not_manifests"]))
+        assert not any(map(name.protects_changelog, item["not_changelogs"]))
+    for unknown in pins["unknown"]:
+        assert parse_name(unknown) is None
+    assert (len(pins["named"]), len(pins["unknown"])) == (3, 6)
+
+
+def test_a_savepoint_names_its_files_and_versions() -> None:
+    """It is read by a release of years later."""
+    data = (VECTORS / "savepoint.json").read_bytes()
+    fields = json.loads(data)
+
+    found = savepoint.parse(data, object_name="savepoint.json")
+
+    assert json.loads(savepoint.encode(found)) == fields
+    assert found.key == "cairn-savepoints/before-1.2.json"
+    assert savepoint.name_of(found.key) == found.name == fields["name"]
+    assert [one.data for one in found.files] == [
+        fields["files"][0]["text"].encode(),
+        b"\x00\x02v2\xff",
+    ]
+    assert [one.base.ref is None for one in found.stores] == [False, True, True]
+    for name, value in (("batch", 24), ("magic", "CAIRN"), ("format", 2)):
+        with pytest.raises(DataError):
+            savepoint.parse(json.dumps(fields | {name: value}).encode(), object_name="")
 
 
 def test_checkpoint_ids_name_their_real_versions() -> None:

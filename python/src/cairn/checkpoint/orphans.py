@@ -268,11 +268,11 @@ def _pins(
     pins = list_pins(objects)
     if pins is None:
         return None, ()
-    dead = tuple(name for pin in pins if pin.stored_ms < old_ms for name in pin.names)
+    dead = tuple(name for pin in pins if not pin.is_young(old_ms) for name in pin.names)
     if not dead:
         return pins, ()
     if not ends_pins:
-        return tuple(pin for pin in pins if pin.stored_ms >= old_ms), dead
+        return tuple(pin for pin in pins if pin.is_young(old_ms)), dead
     objects.delete(dead)
     # A writer that has renewed its pin meanwhile looks for the former object after that. If it
     # found that, the new object is in this listing.

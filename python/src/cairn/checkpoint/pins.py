@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cairn.errors import AlreadyExistsError, CairnError
-from cairn.format.names import PIN_PREFIX, ReaderPinName, UploadPinName, parse_name
+from cairn.format.names import (
+    PIN_PREFIX,
+    PinnedRange,
+    ReaderPinName,
+    SavepointPinName,
+    UploadPinName,
+    parse_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
     from cairn.storage.base import ObjectInfo, ObjectStore
 
 _LOG = logging.getLogger(__name__)
+_PinName: TypeAlias = UploadPinName | ReaderPinName | SavepointPinName
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +36,24 @@ class Pin:
     Attributes:
         names: its objects.
         stored_ms: when the newest of them was stored, by the storage's clock.
-        upload_id: of the upload whose SSTs it protects; ``None``: it is a reader's.
-        reads: what a reader's pin protects.
+        upload_id: of the upload whose SSTs it protects; ``None``: it pins a version.
+        reads: what the pin of a version protects.
+        savepoint_id: of the savepoint that it belongs to; ``None``: an upload or a reader has it.
     """
 
     names: tuple[str, ...]
     stored_ms: int
-    upload_id: str | None
-    reads: tuple[ReaderPinName, ...]
+    upload_id: str | None = None
+    reads: tuple[PinnedRange, ...] = ()
+    savepoint_id: str | None = None
+
+    def is_young(self, old_ms: int) -> bool:
+        """Return whether it protects what it names; that of a savepoint always does.
+
+        Args:
+            old_ms: what was stored before this time is not young.
+        """
+        return self.savepoint_id is not None or self.stored_ms >= old_ms
 
 
 def list_pins(objects: ObjectStore) -> tuple[Pin, ...] | None:
@@ -44,25 +62,28 @@ def list_pins(objects: ObjectStore) -> tuple[Pin, ...] | None:
     Returns:
         ``None`` if there is a pin of an unknown kind, which may protect anything.
     """
-    found: dict[tuple[type, str], list[tuple[ObjectInfo, UploadPinName | ReaderPinName]]] = {}
+    found: dict[tuple[type, str], list[tuple[ObjectInfo, _PinName]]] = {}
     for info in objects.list(PIN_PREFIX):
         name = parse_name(info.key)
-        if isinstance(name, UploadPinName):
-            found.setdefault((UploadPinName, name.upload_id), []).append((info, name))
-        elif isinstance(name, ReaderPinName):
-            found.setdefault((ReaderPinName, name.reader_id), []).append((info, name))
-        else:
-            _LOG.warning(
-                "nothing is deleted, because of a pin that this release does not know: %s",
-                objects.object_url(info.key),
-            )
-            return None
+        match name:
+            case UploadPinName(owner) | ReaderPinName(reader_id=owner):
+                pass
+            case SavepointPinName(savepoint_id=owner):
+                pass
+            case _:
+                _LOG.warning(
+                    "nothing is deleted, because of a pin that this release does not know: %s",
+                    objects.object_url(info.key),
+                )
+                return None
+        found.setdefault((type(name), owner), []).append((info, name))
     return tuple(
         Pin(
             names=tuple(info.key for info, _ in of_pin),
             stored_ms=max(int(info.last_modified.timestamp() * 1000) for info, _ in of_pin),
             upload_id=owner if kind is UploadPinName else None,
-            reads=tuple(name for _, name in of_pin if isinstance(name, ReaderPinName)),
+            reads=tuple(name for _, name in of_pin if isinstance(name, PinnedRange)),
+            savepoint_id=owner if kind is SavepointPinName else None,
         )
         for (kind, owner), of_pin in found.items()
     )
@@ -70,9 +91,9 @@ def list_pins(objects: ObjectStore) -> tuple[Pin, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class PinnedReads:
-    """What the pins of readers protect."""
+    """What the pins of readers and savepoints protect."""
 
-    reads: tuple[ReaderPinName, ...] = ()
+    reads: tuple[PinnedRange, ...] = ()
 
     def need_manifest(self, version: Version) -> bool:
         """Return whether a manifest of a version must stay."""
@@ -87,8 +108,8 @@ NO_READS = PinnedReads()
 
 
 def young_reads(pins: Sequence[Pin], old_ms: int) -> PinnedReads:
-    """Return what the young pins of readers protect; ``old_ms``: older ones are not young."""
-    return PinnedReads(tuple(read for pin in pins if pin.stored_ms >= old_ms for read in pin.reads))
+    """Return what the young pins of versions protect; ``old_ms``: see ``Pin.is_young``."""
+    return PinnedReads(tuple(read for pin in pins if pin.is_young(old_ms) for read in pin.reads))
 
 
 class PinObjects:

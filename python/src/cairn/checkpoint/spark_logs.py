@@ -30,7 +30,6 @@ from cairn.format.spark_log import (
     parse_commit,
     parse_offsets,
 )
-from cairn.ids import DEFAULT_STORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,8 +52,7 @@ def newest_batch(objects: ObjectStore, store: StoreId, prefix: str) -> int | Non
     Returns:
         ``None`` if the log has no entry, or if the root is not a place where Spark keeps a store.
     """
-    name = "" if store.name == DEFAULT_STORE else f"/{store.name}"
-    folder = f"/state/{store.operator}/{store.partition}{name}"
+    folder = f"/{store.folder}"
     if not objects.url.endswith(folder):
         return None
     with objects.at(objects.url.removesuffix(folder) or "/") as checkpoint:

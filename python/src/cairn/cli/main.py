@@ -32,6 +32,7 @@ COMMANDS = {
     "repair": "Show what would mend a checkpoint, or mend it.",
     "report": "Write a report about the state as HTML.",
     "restore": "Let a query go on from an earlier batch.",
+    "savepoint": "Keep a batch of a query, list what is kept, or give it up.",
     "show": "Show the rows of a store.",
     "undo-repartition": "Take back an offline repartition that was refused.",
     "verify": "Show what is wrong with a checkpoint.",
@@ -89,5 +90,6 @@ def main() -> None:
     """Cairn: a state store for Spark Structured Streaming, and a reader of its state.
 
     The commands that take a LOCATION read the checkpoint of a query, of Cairn's or of Spark's own
-    state store providers, without Spark. They change nothing, unless --apply is given.
+    state store providers, without Spark. They change nothing, unless --apply is given; savepoint
+    adds objects of its own, and deletes them.
     """

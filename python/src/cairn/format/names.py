@@ -7,8 +7,10 @@ Layer: format.  Spec: docs/checkpoint-format.md#where-and-an-example.
     manifest      := "snapshot/" version "_" own_id ".json"
     pin           := "pin/upload-" upload_id "_" renewal ".json"
                    | "pin/reader-" reader_id "_" base "_" version "_" renewal ".json"
+                   | "pin/savepoint-" savepoint_id "_" base "_" version ".json"
     upload_id     := hex16
     reader_id     := hex16
+    savepoint_id  := hex16
     base          := "0" | version
     renewal       := decimal, no leading zero, 1 .. 10^9-1
     version       := decimal, no leading zero, 1 .. 2^63-1
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cairn.errors import InternalError
 from cairn.ids import VERSION_MAX, CheckpointId, Version, VersionRef
@@ -41,9 +43,9 @@ _CHANGELOG = re.compile(rf"changelog/{_VERSION}(?:_{_ID})?\.arrow")
 _SST = re.compile(r"sst/([0-9a-f]{16})([0-9a-f]{16})\.sst")
 _RENEWAL = r"([1-9][0-9]{0,8})"
 _UPLOAD_PIN = re.compile(rf"pin/upload-([0-9a-f]{{16}})_{_RENEWAL}\.json")
-_READER_PIN = re.compile(
-    rf"pin/reader-([0-9a-f]{{16}})_(0|[1-9][0-9]{{0,18}})_{_VERSION}_{_RENEWAL}\.json"
-)
+_BASE = r"(0|[1-9][0-9]{0,18})"
+_READER_PIN = re.compile(rf"pin/reader-([0-9a-f]{{16}})_{_BASE}_{_VERSION}_{_RENEWAL}\.json")
+_SAVEPOINT_PIN = re.compile(rf"pin/savepoint-([0-9a-f]{{16}})_{_BASE}_{_VERSION}\.json")
 _MANIFEST = re.compile(rf"snapshot/{_VERSION}_{_ID}\.json")
 _TOKEN_BYTES = 8
 
@@ -81,20 +83,16 @@ class UploadPinName:
 
 
 @dataclass(frozen=True, slots=True)
-class ReaderPinName:
-    """The name of a reader's pin: it protects what leads from ``base`` to ``version``.
+class PinnedRange:
+    """What a pin of a version protects: what leads from ``base`` to ``version``.
 
     Attributes:
-        reader_id: of one read.
-        base: version of the oldest manifest that the read needs; 0: it begins with an empty state.
-        version: the version that is read.
-        renewal: counts from 1.
+        base: version of the oldest manifest that is needed; 0: it begins with an empty state.
+        version: the version that is pinned.
     """
 
-    reader_id: str
     base: Version
     version: Version
-    renewal: int
 
     def protects_manifest(self, version: Version) -> bool:
         """Return whether a manifest of a version must stay."""
@@ -103,6 +101,31 @@ class ReaderPinName:
     def protects_changelog(self, version: Version) -> bool:
         """Return whether a changelog of a version must stay."""
         return self.base < version <= self.version
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderPinName(PinnedRange):
+    """The name of a reader's pin.
+
+    Attributes:
+        reader_id: of one read.
+        renewal: counts from 1.
+    """
+
+    reader_id: str
+    renewal: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointPinName(PinnedRange):
+    """The name of a savepoint's pin in one store; ``savepoint_id`` is the same in all."""
+
+    savepoint_id: str
+
+
+AnyName: TypeAlias = (
+    ChangelogName | SstName | ManifestName | UploadPinName | ReaderPinName | SavepointPinName
+)
 
 
 def plain_changelog_name(version: Version) -> str:
@@ -135,6 +158,11 @@ def new_reader_id(entropy: Entropy) -> str:
     return entropy.token(_TOKEN_BYTES)
 
 
+def new_savepoint_id(entropy: Entropy) -> str:
+    """Return the id of a savepoint, which no other savepoint has."""
+    return entropy.token(_TOKEN_BYTES)
+
+
 def upload_pin_name(upload_id: str, renewal: int) -> str:
     """Return the name of an object of an upload's pin."""
     return f"{PIN_PREFIX}upload-{upload_id}_{_checked_renewal(renewal)}.json"
@@ -142,15 +170,16 @@ def upload_pin_name(upload_id: str, renewal: int) -> str:
 
 def reader_pin_name(reader_id: str, base: Version, version: Version, renewal: int) -> str:
     """Return the name of an object of a reader's pin."""
-    if not 0 <= base <= _checked(version):
-        raise InternalError(f"no read of version {version} begins at {base}")
-    numbers = f"{base}_{version}_{_checked_renewal(renewal)}"
+    numbers = f"{_checked_base(base, version)}_{version}_{_checked_renewal(renewal)}"
     return f"{PIN_PREFIX}reader-{reader_id}_{numbers}.json"
 
 
-def parse_name(
-    name: str,
-) -> ChangelogName | SstName | ManifestName | UploadPinName | ReaderPinName | None:
+def savepoint_pin_name(savepoint_id: str, base: Version, version: Version) -> str:
+    """Return the name of a savepoint's pin in a store."""
+    return f"{PIN_PREFIX}savepoint-{savepoint_id}_{_checked_base(base, version)}_{version}.json"
+
+
+def parse_name(name: str) -> AnyName | None:
     """Return the parts of an object's name, or ``None`` for a name that is not Cairn's."""
     if match := _CHANGELOG.fullmatch(name):
         version = int(match[1])
@@ -158,15 +187,23 @@ def parse_name(
         return ChangelogName(version, checkpoint_id) if version <= VERSION_MAX else None
     if match := _SST.fullmatch(name):
         return SstName(match[1], match[2])
+    if match := _MANIFEST.fullmatch(name):
+        version = int(match[1])
+        return ManifestName(version, CheckpointId(match[2])) if version <= VERSION_MAX else None
+    return _parse_pin(name)
+
+
+def _parse_pin(name: str) -> UploadPinName | ReaderPinName | SavepointPinName | None:
     if match := _UPLOAD_PIN.fullmatch(name):
         return UploadPinName(match[1], int(match[2]))
     if match := _READER_PIN.fullmatch(name):
         base, version = int(match[2]), int(match[3])
         is_read = base <= version <= VERSION_MAX
-        return ReaderPinName(match[1], base, version, int(match[4])) if is_read else None
-    if match := _MANIFEST.fullmatch(name):
-        version = int(match[1])
-        return ManifestName(version, CheckpointId(match[2])) if version <= VERSION_MAX else None
+        return ReaderPinName(base, version, match[1], int(match[4])) if is_read else None
+    if match := _SAVEPOINT_PIN.fullmatch(name):
+        base, version = int(match[2]), int(match[3])
+        is_range = base <= version <= VERSION_MAX
+        return SavepointPinName(base, version, match[1]) if is_range else None
     return None
 
 
@@ -179,6 +216,12 @@ def _checked_renewal(renewal: int) -> int:
     if not 1 <= renewal <= RENEWAL_MAX:
         raise InternalError(f"no pin has renewal {renewal}")
     return renewal
+
+
+def _checked_base(base: Version, version: Version) -> Version:
+    if not 0 <= base <= _checked(version):
+        raise InternalError(f"nothing leads from version {base} to version {version}")
+    return base
 
 
 def _checked(version: Version) -> Version:

@@ -1,4 +1,4 @@
-"""Pin: the object that protects the SSTs of a long upload, or a version that is being read.
+"""Pin: the object that protects the SSTs of a long upload, or a version.
 
 Layer: format (bytes only; ``checkpoint.pins`` stores it).
 Spec: docs/checkpoint-format.md#pin. Its name says all; nobody reads its content but people.
@@ -27,7 +27,7 @@ def encode(
     written_at_ms: int,
     checkpoint_id: CheckpointId | None = None,
 ) -> bytes:
-    """Return the object's bytes; ``checkpoint_id``: of the version that is being read."""
+    """Return the object's bytes; ``checkpoint_id``: of the version that is pinned."""
     fields: dict[str, object] = {
         "magic": _MAGIC,
         "format": FORMAT_VERSION,

@@ -21,6 +21,8 @@ from cairn.ids import VersionRef
 from cairn.offline.hold import HeldCheckpoint, list_unheld
 from cairn.offline.plan import Plan
 from cairn.offline.record import Record
+from cairn.offline.savepoint import DEAD_MS
+from cairn.offline.savepoint_list import dead_pins, savepoint_ids
 from cairn.offline.stores import cairn_stores
 from cairn.reader.batch import BatchView
 from cairn.reader.verify import read_ids
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _THREADS = 8
 _MS = 1_000
+_UNFINISHED = "a pin of a savepoint that was not finished, or is deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class GcPlan(Plan):
         super().__init__(checkpoint, clock)
         self._grace_ms = grace_s * _MS
         self._ids: Ids = {}
+        self._savepoints: frozenset[str] | None = None
         now_ms = int((checkpoint.server_time() or clock.now()).timestamp() * _MS)
         self._batches, self.hold = list_unheld(checkpoint)
         self.orphans = tuple(self._each_store(lambda store: self._find(store, now_ms), progress))
@@ -113,6 +117,8 @@ class GcPlan(Plan):
         committed = self._batches.committed
         if not committed:
             return
+        # After the time was read: what is dead by then has no savepoint now.
+        self._savepoints = savepoint_ids(self._checkpoint)
         stores = list(cairn_stores(BatchView(self._checkpoint, committed[-1])))
         self._ids = read_ids(self._checkpoint, committed)
         with ThreadPoolExecutor(_THREADS) as threads:
@@ -127,37 +133,49 @@ class GcPlan(Plan):
 
     def _find(self, store: PartitionStore, now_ms: int) -> list[Orphan]:
         with store.open() as root:
-            known = self._known(store, root)
-            if known is None:
+            if self._is_damaged(store, root):
                 return []
+            dead = [
+                Orphan(store.place, root.object_url(name), 0, _UNFINISHED)
+                for name in self._dead_pins(root, now_ms)
+            ]
+            known = _known(store, root, self._kept_count())
+            if known is None:
+                return dead
             manifest, kept = known
             found = find_orphans(root, manifest, kept, self._limits(now_ms))
             pins = [
                 Orphan(store.place, root.object_url(name), 0, "a pin that nobody renews")
                 for name in found.pins
             ]
-            return pins + _orphans(store, root, (*found.manifests, *found.others))
+            return dead + pins + _orphans(store, root, (*found.manifests, *found.others))
 
     def _sweep(self, store: PartitionStore, now_ms: int) -> list[Orphan]:
         with store.open() as root:
-            known = self._known(store, root)
-            if known is None:
+            if self._is_damaged(store, root):
                 return []
+            names = self._dead_pins(root, now_ms)
+            if names:
+                root.delete(names)
+            dead = [Orphan(store.place, root.object_url(name), 0, _UNFINISHED) for name in names]
+            known = _known(store, root, self._kept_count())
+            if known is None:
+                return dead
             manifest, kept = known
             deleted = sweep_orphans(root, manifest, kept, self._limits(now_ms))
-            return _orphans(store, root, deleted)
+            return dead + _orphans(store, root, deleted)
 
-    def _known(
-        self, store: PartitionStore, root: ObjectStore
-    ) -> tuple[Manifest, KeptVersions] | None:
-        """Return the newest manifest and the versions to keep; ``None``: delete nothing.
-
-        What looks like an orphan may be all that leads around a damaged object.
-        """
+    def _is_damaged(self, store: PartitionStore, root: ObjectStore) -> bool:
+        """Return whether what looks like an orphan may be all that leads around an object."""
         for found in store.audit(self._ids):
             _LOG.warning("in %s nothing is deleted: %s", root.url, found)
-            return None
-        return _known(store, root, self._kept_count())
+            return True
+        return False
+
+    def _dead_pins(self, root: ObjectStore, now_ms: int) -> list[str]:
+        if self._savepoints is None:
+            return []
+        return dead_pins(root, self._savepoints, now_ms - max(self._grace_ms, DEAD_MS))
 
     def _kept_count(self) -> int:
         """Return how many versions stay: those of all batches that Spark's logs have."""

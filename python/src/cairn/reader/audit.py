@@ -23,7 +23,7 @@ from cairn.format.names import (
     SST_PREFIX,
     ChangelogName,
     ManifestName,
-    ReaderPinName,
+    PinnedRange,
     SstName,
     changelog_name,
     manifest_name,
@@ -113,9 +113,8 @@ class _CairnAudit:
         headers: dict[str, ChangelogHeader] = {}
         yield from self._damaged_changelogs(listed, headers)
         yield from self._unreachable(versions, listed, headers)
-        # What is kept for a long read may have a gap above it.
-        if not any(isinstance(name, ReaderPinName) for name in names.values()):
-            yield from self._missing_changelogs(versions, listed)
+        pinned = [name for name in names.values() if isinstance(name, PinnedRange)]
+        yield from self._missing_changelogs(versions, listed, pinned)
         yield from self._orphans(manifests, listed)
         yield from self._lag(manifests, names.values())
 
@@ -240,16 +239,22 @@ class _CairnAudit:
                 )
 
     def _missing_changelogs(
-        self, versions: Mapping[int, str | None], listed: Mapping[str, ObjectInfo]
+        self,
+        versions: Mapping[int, str | None],
+        listed: Mapping[str, ObjectInfo],
+        pinned: Sequence[PinnedRange],
     ) -> Iterator[Finding]:
-        """Yield the changelogs that are missing though an older one is there."""
+        """Yield the changelogs that are missing though an older one is there.
+
+        What is kept for a long read or a savepoint may have a gap above it.
+        """
         is_older_there = False
         for version in sorted(versions):
             ref_names = self._names_of(version, versions[version])
             if ref_names is None:
                 continue
             if any(name in listed for name in ref_names):
-                is_older_there = True
+                is_older_there |= not any(one.protects_changelog(version) for one in pinned)
             elif is_older_there:
                 yield self._finding(
                     "object-missing", f"the changelog of version {version}", ref_names[0]

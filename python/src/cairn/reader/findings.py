@@ -119,6 +119,12 @@ RULES: Final[dict[str, Rule]] = {
         "An object contradicts its checksum, its length or its grammar.",
         _RESTORE + "; or, with Cairn's provider, let `cairn repair` take a snapshot around it",
     ),
+    "savepoint-broken": Rule(
+        "error",
+        "A savepoint, its pin or an object that it keeps is missing or damaged: the state that it "
+        "names cannot be read, or will be deleted.",
+        _RESTORE + "; or delete the savepoint",
+    ),
     "snapshot-lags": Rule(
         "warning",
         "The newest snapshot is many versions behind: a load replays all changelogs since then.",

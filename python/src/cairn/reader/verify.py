@@ -26,6 +26,7 @@ from cairn.reader.audit import audit_cairn, audit_rocksdb
 from cairn.reader.batch import BatchView
 from cairn.reader.findings import Finding, Place
 from cairn.reader.rows.partition_hash import partition_of
+from cairn.reader.savepoints import check_savepoints
 from cairn.reader.spark.logs import list_batches, read_commit, read_conf
 from cairn.reader.state import State
 
@@ -67,6 +68,7 @@ def verify(
     """
     batches = list_batches(objects)
     yield from check_logs(objects, batches)
+    yield from check_savepoints(objects)
     if not batches.committed:
         return
     newest = batches.committed[-1]

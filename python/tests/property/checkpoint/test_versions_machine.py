@@ -11,7 +11,7 @@ former run; its machine is maintained again.
 
 Readers pin versions, renew their pins, and end or die, between and within purges and sweeps. A
 version that was kept when its pin was stored loads with exactly its rows as long as the pin is
-renewed.
+renewed. A version that a savepoint pins loads until its pin is deleted.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from cairn.clock import SYSTEM_ENTROPY, FakeClock
 from cairn.config import EngineConf
 from cairn.errors import BusyError, FencedError, UnavailableError
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
+from cairn.format.names import new_savepoint_id, savepoint_pin_name
 from cairn.format.spark_log import COMMITS_PREFIX, OFFSETS_PREFIX
 from cairn.ids import Attempt, VersionRef
 from cairn.store.load.lineage import reading_of
@@ -156,6 +157,7 @@ class Versions(RuleBasedStateMachine):
         self.zombies: list[tuple[ModelVersion, int]] = []
         self.machine = Machine()
         self.readers: list[Reader] = []
+        self.savepoints: dict[str, ModelVersion] = {}
         self.former: list[Former] = []
 
     def teardown(self) -> None:
@@ -331,7 +333,7 @@ class Versions(RuleBasedStateMachine):
         self.world.delete_checkpoint()
         self.world.run = f"run {self.attempts}"
         self.world.clock.advance(1)
-        self.zombies, self.readers = [], []
+        self.zombies, self.readers, self.savepoints = [], [], {}
         self.truth, self.machine = [ModelVersion()], Machine()
 
     @precondition(lambda self: self.former)
@@ -477,6 +479,7 @@ class Versions(RuleBasedStateMachine):
         def hook(reached: str) -> None:
             if reached == reader_point:
                 self.reader_begins(age)
+                self.savepoint_is_created(age)
             crash(reached)
 
         try:
@@ -540,6 +543,35 @@ class Versions(RuleBasedStateMachine):
         if not dies:
             reader.pin.end()
             reader.pins.keep()
+
+    @rule(age=st.integers(1, KEEP))
+    def savepoint_is_created(self, age: int) -> None:
+        """A command on another machine pins one of the kept versions."""
+        model = self.truth[-min(age, len(self.truth))]
+        if model.ref is None:
+            return
+        head = self.checkpoint_of("command").read(model.ref.version, str(model.ref.checkpoint_id))
+        base, version = head.header.base.version, model.ref.version
+        name = savepoint_pin_name(new_savepoint_id(SYSTEM_ENTROPY), base, version)
+        self.world.objects.put(name, b"{}")
+        self.savepoints[name] = model
+
+    @precondition(lambda self: self.savepoints)
+    @rule(which=st.integers(0, 9))
+    def savepoint_is_deleted(self, which: int) -> None:
+        """Nothing has to be kept any more."""
+        name = list(self.savepoints)[which % len(self.savepoints)]
+        del self.savepoints[name]
+        self.world.objects.delete([name])
+
+    @invariant()
+    def savepoints_load(self) -> None:
+        """However old they are, and whatever has the plain name of their version."""
+        assert set(self.savepoints) <= set(self.world.names("pin/savepoint-"))
+        for model in self.savepoints.values():
+            assert model.ref is not None
+            found = self.world.load(model.ref.version, str(model.ref.checkpoint_id))
+            assert found == model.content
 
     @invariant()
     def pinned_versions_load(self) -> None:

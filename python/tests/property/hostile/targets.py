@@ -35,13 +35,15 @@ from cairn.errors import (
     InvalidError,
     ProtocolError,
 )
-from cairn.format import changelog, manifest
+from cairn.format import changelog, manifest, savepoint
 from cairn.format.header import Base, ChangelogHeader, ColumnFamily, attempt_from_json
 from cairn.format.names import (
     ReaderPinName,
+    SavepointPinName,
     UploadPinName,
     parse_name,
     reader_pin_name,
+    savepoint_pin_name,
     upload_pin_name,
 )
 from cairn.ids import CheckpointId, StoreId, VersionRef
@@ -170,6 +172,37 @@ class Manifests(Target):
         manifest.encode(found)
 
 
+class Savepoints(Target):
+    """``savepoint.parse``; its files and stores lead nowhere else."""
+
+    name, weight = "savepoint", 5
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.corpus = vectors("", "savepoint.json")
+
+    def run(self, random: Random) -> None:
+        """See ``Target``."""
+        data = random.choice(self.corpus)
+        if random.random() < 0.8:
+            value = json.loads(data)
+            for _ in range(random.choice((1, 1, 2, 4))):
+                value = mutate_json(value, random)
+            data = with_manifest_checksum(value)
+        else:
+            data = mutate_bytes(data, self.corpus, random)
+        try:
+            found = savepoint.parse(data, object_name="o")
+        except CairnError as error:
+            expect(error, DataError)
+            return
+        again = savepoint.parse(savepoint.encode(found), object_name="o")
+        assert savepoint.encode(again) == savepoint.encode(found)
+        for key in (*(one.key for one in found.files), *(one.store.folder for one in found.stores)):
+            assert ".." not in key.split("/")
+            assert not key.startswith("/")
+
+
 class Names(Target):
     """Names of objects, and Spark's ids of versions."""
 
@@ -187,6 +220,7 @@ class Names(Target):
                 f"sst/{'d' * 32}.sst",
                 f"pin/upload-{'e' * 16}_{digits}.json",
                 f"pin/reader-{'f' * 16}_{random.choice((0, 3, digits))}_{digits}_17.json",
+                f"pin/savepoint-{'f' * 16}_{random.choice((0, 3, digits))}_{digits}.json",
             )
         )
         text = mutate_bytes(text.encode(), [b"=@/_.u019-"], random).decode(
@@ -197,6 +231,9 @@ class Names(Target):
             assert upload_pin_name(found.upload_id, found.renewal) == text
         if isinstance(found, ReaderPinName):
             pin = reader_pin_name(found.reader_id, found.base, found.version, found.renewal)
+            assert pin == text
+        if isinstance(found, SavepointPinName):
+            pin = savepoint_pin_name(found.savepoint_id, found.base, found.version)
             assert pin == text
         for version in (random.randrange(50), 7):
             try:
@@ -557,6 +594,7 @@ TARGETS: list[type[Target]] = [
     Changelogs,
     LargeChangelogs,
     Manifests,
+    Savepoints,
     Names,
     SparkLogs,
     StateRows,

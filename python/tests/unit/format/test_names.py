@@ -11,6 +11,7 @@ from cairn.format.names import (
     ChangelogName,
     ManifestName,
     ReaderPinName,
+    SavepointPinName,
     SstName,
     UploadPinName,
     changelog_name,
@@ -19,6 +20,7 @@ from cairn.format.names import (
     parse_name,
     plain_changelog_name,
     reader_pin_name,
+    savepoint_pin_name,
     upload_pin_name,
 )
 from cairn.ids import Attempt, CheckpointId, VersionRef
@@ -71,7 +73,16 @@ def test_pin_names_of_readers_parse_back(id_: str, one: int, other: int, renewal
     """A purge would delete what a reader reads."""
     base, version = min(one, other) - 1, max(one, other)
     name = reader_pin_name(id_, base, version, renewal)
-    assert parse_name(name) == ReaderPinName(id_, base, version, renewal)
+    assert parse_name(name) == ReaderPinName(base, version, id_, renewal)
+
+
+@given(HEX16, VERSIONS, VERSIONS)
+def test_pin_names_of_savepoints_parse_back(id_: str, one: int, other: int) -> None:
+    """A purge would delete what a savepoint keeps."""
+    base, version = min(one, other) - 1, max(one, other)
+    assert parse_name(savepoint_pin_name(id_, base, version)) == SavepointPinName(
+        base, version, id_
+    )
 
 
 def test_a_read_does_not_begin_after_its_version() -> None:
@@ -88,6 +99,7 @@ NAMES = st.one_of(
         r"pin/reader-[0-9a-f]{15,16}(_[0-9]{0,10}){2,4}\.json",
         fullmatch=True,
     ),
+    st.from_regex(r"pin/savepoint-[0-9a-f]{15,16}(_[0-9]{0,10}){1,3}\.json", fullmatch=True),
 )
 
 
@@ -109,8 +121,10 @@ def test_parsed_names_build_back(text: str) -> None:
             assert text == f"sst/{upload_id}{token}.sst"
         case UploadPinName(upload_id, renewal):
             assert upload_pin_name(upload_id, renewal) == text
-        case ReaderPinName(reader_id, base, version, renewal):
+        case ReaderPinName(base, version, reader_id, renewal):
             assert reader_pin_name(reader_id, base, version, renewal) == text
+        case SavepointPinName(base, version, savepoint_id):
+            assert savepoint_pin_name(savepoint_id, base, version) == text
 
 
 @pytest.mark.parametrize(

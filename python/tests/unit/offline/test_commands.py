@@ -1,4 +1,4 @@
-"""`cairn repair` and `cairn gc` on the command line."""
+"""`cairn repair`, `cairn gc` and `cairn savepoint` on the command line."""
 
 from __future__ import annotations
 
@@ -125,9 +125,34 @@ def test_a_command_that_was_killed_is_followed_by_another(written: RunningCheckp
     assert sorted(path.name for path in (written.folder / "offsets").glob("[0-9]*")) == list("0123")
 
 
+def test_a_savepoint_is_created_listed_and_deleted(tmp_path: Path) -> None:
+    """Scripts read the names of the columns, and the exit codes."""
+    written = RunningCheckpoint(tmp_path / "ck", tmp_path / "local")
+    written.commit({user: (1, user) for user in range(20)})
+    folder = str(written.folder)
+
+    made = run("savepoint", "create", folder, "--name", "one", "--batch", "0", "-o", "ndjson")
+    again = run("savepoint", "create", folder, "--name", "one")
+    listed = run("savepoint", "list", folder, "-o", "ndjson")
+    deleted = run("savepoint", "delete", folder, "--name", "one")
+    absent = run("savepoint", "delete", folder, "--name", "one")
+    left = run("savepoint", "list", folder, "-o", "json")
+    written.stop()
+
+    assert rows_of(made) == [{"name": "one", "batch": 0, "stores": 3}]
+    assert (again.exit_code, absent.exit_code) == (1, 4)
+    assert "there is a savepoint 'one'" in again.output
+    assert "there is no savepoint 'one'; there are: none" in absent.output
+    (row,) = rows_of(listed)
+    assert str(row.pop("created")).endswith("+00:00")
+    assert row == {"name": "one", "batch": 0, "stores": 3, "missing": 0, "status": "whole"}
+    assert (deleted.exit_code, deleted.output) == (0, "")
+    assert left.stdout.strip() == "[]"
+
+
 def test_a_folder_without_a_query_is_not_there(tmp_path: Path) -> None:
     """A misspelled location must not look as if nothing were to do."""
-    for command in ("repair", "gc"):
-        result = run(command, str(tmp_path))
+    for command in (["repair"], ["gc"], ["savepoint", "list"], ["savepoint", "create"]):
+        result = run(*command, str(tmp_path))
         assert result.exit_code == 4
         assert "CAIRN_NOT_THERE" in result.output

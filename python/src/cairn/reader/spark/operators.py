@@ -150,19 +150,9 @@ def read_operator(
         CorruptError: metadata cannot be read.
         FormatVersionError: metadata is of a newer version than 2.
     """
-    folder = f"state/{operator}/_metadata/"
-    names = [info.key.removeprefix(folder) for info in checkpoint.list(folder)]
-    batches = [batch_of(name.removeprefix("v2/")) for name in names if name.startswith("v2/")]
-    newest = max((one for one in batches if one is not None and one <= batch), default=None)
-    if newest is None and "metadata" not in names:
-        if any(one is not None for one in batches):
-            raise MissingError(
-                f"the operator's metadata of batch {batch} is gone; later ones are there",
-                object_name=checkpoint.object_url(f"{folder}v2"),
-                next_step="choose a later batch",
-            )
+    key = metadata_key(checkpoint, operator, batch)
+    if key is None:
         return _guess_operator(checkpoint, operator, partitions)
-    key = folder + ("metadata" if newest is None else f"v2/{newest}")
     data = checkpoint.get(key, max_bytes=_METADATA_BYTES_MAX).data
     try:
         found = _parse(data, partitions)
@@ -174,6 +164,27 @@ def read_operator(
             next_step="restore it from the bucket's versions or a backup",
         ) from error.__cause__
     return found
+
+
+def metadata_key(checkpoint: ObjectStore, operator: int, batch: int) -> str | None:
+    """Return the object with an operator's metadata at a batch; ``None``: it has none; one LIST.
+
+    Raises:
+        MissingError: that of the batch is gone, and later ones are there.
+    """
+    folder = f"state/{operator}/_metadata/"
+    names = [info.key.removeprefix(folder) for info in checkpoint.list(folder)]
+    batches = [batch_of(name.removeprefix("v2/")) for name in names if name.startswith("v2/")]
+    newest = max((one for one in batches if one is not None and one <= batch), default=None)
+    if newest is None and "metadata" not in names:
+        if any(one is not None for one in batches):
+            raise MissingError(
+                f"the operator's metadata of batch {batch} is gone; later ones are there",
+                object_name=checkpoint.object_url(f"{folder}v2"),
+                next_step="choose a later batch",
+            )
+        return None
+    return folder + ("metadata" if newest is None else f"v2/{newest}")
 
 
 def _guess_operator(

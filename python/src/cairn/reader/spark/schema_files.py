@@ -25,7 +25,7 @@ from cairn.errors import (
     UnsupportedStateError,
 )
 from cairn.format.fields import as_int, as_list, as_object, as_text, parse_object
-from cairn.ids import DEFAULT_STORE
+from cairn.ids import DEFAULT_STORE, StoreId
 from cairn.reader.spark.java_data import JavaData
 
 if TYPE_CHECKING:
@@ -109,12 +109,19 @@ def read_families(
     """
     if store.schema_keys:
         return _merged([_read(checkpoint, key, None) for key in store.schema_keys])
-    folder = "" if store.name == DEFAULT_STORE else f"{store.name}/"
-    key = f"state/{operator.id}/0/{folder}_metadata/schema"
     try:
-        return _merged([_read(checkpoint, key, store.prefix_columns)])
+        return _merged(
+            [_read(checkpoint, key, store.prefix_columns) for key in schema_keys(operator, store)]
+        )
     except MissingError:
         return None
+
+
+def schema_keys(operator: Operator, store: OperatorStore) -> tuple[str, ...]:
+    """Return the objects of a store's schemas; without a name by Spark there may be none."""
+    if store.schema_keys:
+        return store.schema_keys
+    return (f"{StoreId(operator.id, 0, store.name).folder}/_metadata/schema",)
 
 
 def parse_schema_file(data: bytes, prefix_columns: int | None) -> list[FamilySchema]:

@@ -14,7 +14,7 @@ from cairn.checkpoint.reader_pins import ReaderPins
 from cairn.checkpoint.stored_versions import StoredVersions
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
 from cairn.errors import MissingError
-from cairn.ids import DEFAULT_STORE, StoreId
+from cairn.ids import StoreId
 from cairn.reader.stores.cairn import CairnRows
 from cairn.reader.stores.hdfs import HdfsRows
 from cairn.reader.stores.rocksdb import RocksDbRows
@@ -73,8 +73,7 @@ class StorePlace:
 
     def folder(self, partition: int) -> str:
         """Return the folder of a partition, relative to the checkpoint."""
-        name = "" if self.store == DEFAULT_STORE else f"/{self.store}"
-        return f"state/{self.operator}/{partition}{name}"
+        return StoreId(self.operator, partition, self.store).folder
 
     def open(self, partition: int, list_families: Collection[str], limits: ReadLimits) -> StoreRows:
         """Return the rows of a partition; the caller closes them.
