@@ -72,9 +72,10 @@ QUICK = -m "not slow and not abfs and not tools"
 
 .PHONY: test
 test: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of both languages, but for the slow ones
-# Three beside each other, also on two cores: each of them often waits. The longest first.
+# Three beside each other, also on two cores: each of them often waits. The longest first, so that the last ones end
+# at about the same time.
 	@echo "Six parts, three beside each other; the output of each comes at its end, after some minutes"
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target engine-tests integration-tests repository-tests parity-tests recovery-tests unit-tests
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target integration-tests unit-tests engine-tests recovery-tests repository-tests parity-tests
 
 .PHONY: test-all
 test-all: test test-tools test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
