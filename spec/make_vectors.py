@@ -214,6 +214,28 @@ def make_pins() -> None:
     write_once("pins.json", meaning)
 
 
+PINNED_RANGES: list[tuple[tuple[int, int], dict[str, list[int]]]] = [
+    (
+        (20, 24),
+        {
+            "manifests": [20],
+            "changelogs": [21, 24],
+            "not_manifests": [19, 21, 24],
+            "not_changelogs": [1, 20, 25],
+        },
+    ),
+    (
+        (0, 3),
+        {"manifests": [], "changelogs": [1, 3], "not_manifests": [1, 3], "not_changelogs": [4]},
+    ),
+    (
+        (7, 7),
+        {"manifests": [7], "changelogs": [], "not_manifests": [6, 8], "not_changelogs": [6, 7, 8]},
+    ),
+]
+"""Base and version of pins, and versions that they protect, or do not."""
+
+
 def make_reader_pins() -> None:
     """Write the names that pins of readers have, those that they do not, and what one protects."""
     reader = "90aa90aa90aa90aa"
@@ -230,33 +252,8 @@ def make_reader_pins() -> None:
 
     meaning = {
         "named": [
-            named(
-                20,
-                24,
-                1,
-                manifests=[20],
-                changelogs=[21, 24],
-                not_manifests=[19, 21, 24],
-                not_changelogs=[1, 20, 25],
-            ),
-            named(
-                0,
-                3,
-                999_999_999,
-                manifests=[],
-                changelogs=[1, 3],
-                not_manifests=[1, 3],
-                not_changelogs=[4],
-            ),
-            named(
-                7,
-                7,
-                2,
-                manifests=[7],
-                changelogs=[],
-                not_manifests=[6, 8],
-                not_changelogs=[6, 7, 8],
-            ),
+            named(*numbers, renewal, **versions)
+            for (numbers, versions), renewal in zip(PINNED_RANGES, (1, 999_999_999, 2), strict=True)
         ],
         "unknown": [
             f"pin/reader-{reader}_1.json",
@@ -288,20 +285,7 @@ def make_savepoint_pins() -> None:
         return {"name": name, "savepoint_id": owner, "base": base, "version": version, **versions}
 
     meaning = {
-        "named": [
-            named(
-                20,
-                24,
-                manifests=[20],
-                changelogs=[21, 24],
-                not_manifests=[19, 21, 24],
-                not_changelogs=[1, 20, 25],
-            ),
-            named(0, 3, manifests=[], changelogs=[1, 3], not_manifests=[1, 3], not_changelogs=[4]),
-            named(
-                7, 7, manifests=[7], changelogs=[], not_manifests=[6, 8], not_changelogs=[6, 7, 8]
-            ),
-        ],
+        "named": [named(*numbers, **versions) for numbers, versions in PINNED_RANGES],
         "unknown": [
             f"pin/savepoint-{owner}_24.json",
             f"pin/savepoint-{owner}_20_24_1.json",

@@ -5,17 +5,17 @@ Layer: cli's side (nothing below imports it); what does the work is imported by 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cairn.offline.gc import GcPlan
     from cairn.offline.repair import RepairPlan
+    from cairn.reader.verify import Progress
+    from cairn.storage.base import ObjectStore
 
-    Progress = Callable[[int, int], None]
-
-_GRACE_S = 3_600
+AnyPlan = TypeVar("AnyPlan")
 
 
 def repair(
@@ -76,22 +76,22 @@ def _repair(
     to_batch: int | None,
 ) -> RepairPlan:
     from cairn.clock import SYSTEM_CLOCK  # noqa: PLC0415 - see opening
-    from cairn.location import open_location  # noqa: PLC0415
     from cairn.offline.repair import RepairPlan  # noqa: PLC0415
     from cairn.reader.stores.base import ReadLimits  # noqa: PLC0415
 
-    objects = open_location(location, storage_options)
-    try:
-        return RepairPlan(objects, ReadLimits(), SYSTEM_CLOCK, progress, to_batch=to_batch)
-    except BaseException:
-        objects.close()
-        raise
+    return _planned(
+        location,
+        storage_options,
+        lambda objects: RepairPlan(
+            objects, ReadLimits(), SYSTEM_CLOCK, progress, to_batch=to_batch
+        ),
+    )
 
 
 def gc(
     location: str,
     *,
-    grace_s: int = _GRACE_S,
+    grace_s: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> GcPlan:
@@ -101,7 +101,8 @@ def gc(
 
     Args:
         location: the query's ``checkpointLocation``; see ``open_checkpoint``.
-        grace_s: younger objects stay, which a task may be about to use.
+        grace_s: younger objects stay, which a task may be about to use; ``None``: the default of
+            ``cairn.orphanGraceMs``.
         storage_options: see ``open_checkpoint``.
         progress: called with the number of partitions of stores that were listed, and of all.
 
@@ -109,12 +110,27 @@ def gc(
         UnsupportedStateError, NotThereError, ConfigError, SchemeError: as for ``repair``.
     """
     from cairn.clock import SYSTEM_CLOCK  # noqa: PLC0415 - see opening
-    from cairn.location import open_location  # noqa: PLC0415
+    from cairn.config import EngineConf  # noqa: PLC0415
     from cairn.offline.gc import GcPlan  # noqa: PLC0415
+
+    grace_ms = EngineConf().orphan_grace_ms if grace_s is None else grace_s * 1000
+    return _planned(
+        location,
+        storage_options,
+        lambda objects: GcPlan(objects, grace_ms=grace_ms, clock=SYSTEM_CLOCK, progress=progress),
+    )
+
+
+def _planned(
+    location: str,
+    storage_options: Mapping[str, Any] | None,
+    make: Callable[[ObjectStore], AnyPlan],
+) -> AnyPlan:
+    from cairn.location import open_location  # noqa: PLC0415 - see opening
 
     objects = open_location(location, storage_options)
     try:
-        return GcPlan(objects, grace_s=grace_s, clock=SYSTEM_CLOCK, progress=progress)
+        return make(objects)
     except BaseException:
         objects.close()
         raise

@@ -6,7 +6,7 @@ Layer: checkpoint.  Spec: docs/checkpoint-format.md#deletion (orphans).
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
@@ -98,6 +98,10 @@ class Orphans:
     manifests: tuple[ObjectInfo, ...]
     others: tuple[ObjectInfo, ...]
 
+    def __len__(self) -> int:
+        """Return how many there are, without pins: these are no part of the state."""
+        return len(self.manifests) + len(self.others)
+
 
 def sweep_orphans(
     objects: ObjectStore,
@@ -106,7 +110,7 @@ def sweep_orphans(
     limits: SweepLimits,
     *,
     fault: FaultHook = no_fault,
-) -> tuple[ObjectInfo, ...]:
+) -> Orphans:
     """Delete orphans that are older than the grace period; return them.
 
     Other objects stay. Costs: four LISTs, a fifth if it deletes changelogs of format 1, and one GET
@@ -122,11 +126,11 @@ def sweep_orphans(
     """
     found = find_orphans(objects, manifest, kept, limits, ends_pins=True, fault=fault)
     fault(FaultPoint.SWEEP_BEFORE_DELETE)
-    others = _unchanged(objects, found.others)
-    for infos in (found.manifests, others):
+    found = replace(found, others=_unchanged(objects, found.others))
+    for infos in (found.manifests, found.others):
         if infos:
             objects.delete([info.key for info in infos])
-    return (*found.manifests, *others)
+    return found
 
 
 def find_orphans(
@@ -156,7 +160,7 @@ def find_orphans(
     now_ms = limits.now_ms
     if now_ms is None:
         # Only of these: an SST that is old now was old when the pins were listed.
-        now_ms = max(map(_modified_ms, (*ssts, *changelogs)), default=0)
+        now_ms = max((info.modified_ms for info in (*ssts, *changelogs)), default=0)
     old_ms = now_ms - limits.grace_ms
     pins, dead = _pins(objects, old_ms, ends_pins=ends_pins)
     if pins is None:
@@ -167,7 +171,7 @@ def find_orphans(
     manifests = list(objects.list(SNAPSHOT_PREFIX))
     floor = floor_of(manifest, kept)
     newest = kept.newest_version
-    old = [info for info in (*manifests, *changelogs) if _modified_ms(info) < old_ms]
+    old = [info for info in (*manifests, *changelogs) if info.modified_ms < old_ms]
     # The logs after the listings: what is listed was written by a batch that was planned before.
     last = _last_planned(objects, manifest, newest, limits) if any(_above(newest, old)) else None
 
@@ -177,7 +181,7 @@ def find_orphans(
         return last is None or version <= last
 
     def is_orphan(info: ObjectInfo) -> bool:
-        if _modified_ms(info) >= old_ms:
+        if info.modified_ms >= old_ms:
             return False
         match parse_name(info.key):
             case ManifestName(version, _):
@@ -186,21 +190,17 @@ def find_orphans(
             case ChangelogName(version, checkpoint_id):
                 # A batch that is planned meanwhile may commit under the plain name.
                 is_former = checkpoint_id is not None and not is_needed(version)
-                is_past = checkpoint_id is not None or _modified_ms(info) <= past_ms
+                is_past = checkpoint_id is not None or info.modified_ms <= past_ms
                 is_left = (version <= floor and is_past) or is_former
                 return is_left and not reads.need_changelog(version)
             case SstName(upload_id, _):
                 return named is not None and info.key not in named and upload_id not in uploads
         return False
 
-    orphans = [info for info in manifests if is_orphan(info)]
-    left = [info for info in manifests if info not in orphans] if limits.is_held else manifests
-    named = _named_ssts(objects, manifest, left)
-    return Orphans(
-        pins=dead,
-        manifests=tuple(orphans),
-        others=tuple(filter(is_orphan, (*changelogs, *ssts))),
-    )
+    orphans = tuple(filter(is_orphan, manifests))
+    gone = set(orphans) if limits.is_held else set()
+    named = _named_ssts(objects, manifest, [info for info in manifests if info not in gone])
+    return Orphans(dead, orphans, tuple(filter(is_orphan, (*changelogs, *ssts))))
 
 
 def _past_ms(manifest: Manifest, listed: Iterable[ObjectInfo], floor: Version) -> int:
@@ -211,7 +211,7 @@ def _past_ms(manifest: Manifest, listed: Iterable[ObjectInfo], floor: Version) -
     """
     refs = (manifest.ref, *(entry.ref for entry in manifest.retained))
     chain = {manifest_name(ref) for ref in refs if ref.version >= floor}
-    return min((_modified_ms(info) for info in listed if info.key in chain), default=0)
+    return min((info.modified_ms for info in listed if info.key in chain), default=0)
 
 
 def _unchanged(objects: ObjectStore, orphans: tuple[ObjectInfo, ...]) -> tuple[ObjectInfo, ...]:
@@ -295,7 +295,3 @@ def _named_ssts(
 def _is_plain(info: ObjectInfo) -> bool:
     name = parse_name(info.key)
     return isinstance(name, ChangelogName) and name.checkpoint_id is None
-
-
-def _modified_ms(info: ObjectInfo) -> int:
-    return int(info.last_modified.timestamp() * 1000)

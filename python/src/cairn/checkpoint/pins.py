@@ -66,21 +66,22 @@ def list_pins(objects: ObjectStore) -> tuple[Pin, ...] | None:
     for info in objects.list(PIN_PREFIX):
         name = parse_name(info.key)
         match name:
-            case UploadPinName(owner) | ReaderPinName(reader_id=owner):
-                pass
-            case SavepointPinName(savepoint_id=owner):
-                pass
+            case (
+                UploadPinName(upload_id=owner)
+                | ReaderPinName(reader_id=owner)
+                | SavepointPinName(savepoint_id=owner)
+            ):
+                found.setdefault((type(name), owner), []).append((info, name))
             case _:
                 _LOG.warning(
                     "nothing is deleted, because of a pin that this release does not know: %s",
                     objects.object_url(info.key),
                 )
                 return None
-        found.setdefault((type(name), owner), []).append((info, name))
     return tuple(
         Pin(
             names=tuple(info.key for info, _ in of_pin),
-            stored_ms=max(int(info.last_modified.timestamp() * 1000) for info, _ in of_pin),
+            stored_ms=max(info.modified_ms for info, _ in of_pin),
             upload_id=owner if kind is UploadPinName else None,
             reads=tuple(name for _, name in of_pin if isinstance(name, PinnedRange)),
             savepoint_id=owner if kind is SavepointPinName else None,

@@ -36,13 +36,11 @@ FIELDS = (
     "--grace",
     "grace_s",
     type=click.IntRange(min=0),
-    default=3600,
-    show_default=True,
     metavar="SECONDS",
-    help="Younger objects stay: a task may be about to use them.",
+    help="Younger objects stay: a task may be about to use them. Default: an hour, as in a query.",
 )
 @with_output
-def gc(place: Place, output: Output, *, is_applied: bool, grace_s: int) -> None:
+def gc(place: Place, output: Output, *, is_applied: bool, grace_s: int | None) -> None:
     """Show what nothing in a checkpoint of Cairn's needs; with --apply, delete it.
 
     These are objects that failed attempts and former runs have left. A running query deletes them

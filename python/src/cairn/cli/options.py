@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -288,6 +289,14 @@ with_partitions: Callable[[Command], Command] = click.option(
 def with_apply(help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's own name
     """Add --apply; the command gets ``is_applied``."""
     return click.option("--apply", "is_applied", is_flag=True, help=help)
+
+
+with_local_dir: Callable[[Command], Command] = click.option(
+    "--local-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder on the local disk for new snapshots, as large as the largest partition. "
+    "Default: the folder of temporary files.",
+)
 
 
 def _with(run: Any, parameters: list[Callable[[Any], Any]]) -> Any:  # noqa: ANN401 - a decorator

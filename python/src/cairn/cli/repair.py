@@ -5,18 +5,19 @@ Layer: cli, over `cairn.repair`.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cairn.changing import repair as plan_repair
 from cairn.cli.exit_codes import Exit
-from cairn.cli.options import CheckpointCommand, Place, with_apply, with_place
+from cairn.cli.options import CheckpointCommand, Place, with_apply, with_local_dir, with_place
 from cairn.cli.output import Field, Output, with_output
 from cairn.cli.streams import show_partitions, show_steps
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cairn.offline.repair import RepairPlan, Step
 
 FIELDS = (
@@ -38,12 +39,7 @@ FIELDS = (
 @click.command(cls=CheckpointCommand)
 @with_place
 @with_apply("Carry the steps out. Stop the query first.")
-@click.option(
-    "--local-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder on the local disk for new snapshots, as large as the largest partition. "
-    "Default: the folder of temporary files.",
-)
+@with_local_dir
 @with_output
 def repair(place: Place, output: Output, *, is_applied: bool, local_dir: Path | None) -> None:
     """Show what would mend a checkpoint of Cairn's; with --apply, mend it.
@@ -63,7 +59,7 @@ def repair(place: Place, output: Output, *, is_applied: bool, local_dir: Path | 
 
 
 def carry_out(
-    plan: RepairPlan, output: Output, *, is_applied: bool, local_dir: Path | None = None
+    plan: RepairPlan, output: Output, *, is_applied: bool, local_dir: Path | None
 ) -> None:
     """Print a plan, after it was carried out if it shall be; exit 3 if something is left to do."""
     left = plan.left

@@ -5,13 +5,18 @@ Layer: cli, over `cairn.restore`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from cairn.changing import restore as plan_restore
-from cairn.cli.options import CheckpointCommand, Place, with_apply, with_place
+from cairn.cli.options import CheckpointCommand, Place, with_apply, with_local_dir, with_place
 from cairn.cli.output import Output, with_output
 from cairn.cli.repair import FIELDS, carry_out
 from cairn.cli.streams import show_partitions
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["FIELDS", "restore"]
 
@@ -25,14 +30,18 @@ __all__ = ["FIELDS", "restore"]
     metavar="N",
     help="The query goes on behind this batch, and repeats the one after it with the same input.",
 )
-@with_apply("Remove the entries of later batches. Stop the query first.")
+@with_apply("Carry the steps out. Stop the query first.")
+@with_local_dir
 @with_output
-def restore(place: Place, output: Output, *, is_applied: bool, to_batch: int) -> None:
+def restore(
+    place: Place, output: Output, *, is_applied: bool, local_dir: Path | None, to_batch: int
+) -> None:
     """Let a query of Cairn's go on from an earlier batch; without --apply, show what that takes.
 
     The entries of later batches are removed from Spark's logs, and kept in the folder cairn-log of
     the checkpoint. No state is deleted: `cairn gc` does that, or the query, later. The sink gets
-    the rows of the repeated batches a second time.
+    the rows of the repeated batches a second time. A snapshot with damaged objects gets a new one
+    beside it, as by `cairn repair`.
 
     All rows of the batch are read. Exit code 3: there is something to do, or left.
     """
@@ -42,4 +51,4 @@ def restore(place: Place, output: Output, *, is_applied: bool, to_batch: int) ->
         storage_options=place.options,
         progress=show_partitions,
     ) as plan:
-        carry_out(plan, output, is_applied=is_applied)
+        carry_out(plan, output, is_applied=is_applied, local_dir=local_dir)

@@ -125,7 +125,7 @@ class HeldCheckpoint:
         self._create(left_etag)
         try:
             entries = _entries(objects, OFFSETS_PREFIX)
-            self.now_ms = _modified_ms(entries.pop(number))
+            self.now_ms = entries.pop(number).modified_ms
             all_commits = tuple(sorted(_entries(objects, COMMITS_PREFIX)))
             committed = tuple(batch for batch in all_commits if batch in entries)
             self.batches = Batches(tuple(sorted(entries)), committed, all_commits)
@@ -196,11 +196,11 @@ class HeldCheckpoint:
         return etag
 
     def _require_quiet(self, entries: Iterable[ObjectInfo]) -> None:
-        newest = max(entries, key=_modified_ms, default=None)
+        newest = max(entries, key=lambda info: info.modified_ms, default=None)
         if newest is None:
             return
         now = self._checkpoint.server_time() or self._clock.now()
-        age_s = int(now.timestamp()) - _modified_ms(newest) // 1000
+        age_s = int(now.timestamp()) - newest.modified_ms // 1000
         if age_s < _QUIET_S:
             when = (
                 f"{age_s} s ago" if age_s >= 0 else f"{-age_s} s later than it is by the clock here"
@@ -229,10 +229,6 @@ def _entries(objects: ObjectStore, prefix: str) -> dict[int, ObjectInfo]:
     """Return the entries of a log by their batches."""
     found = {batch_of(info.key.removeprefix(prefix)): info for info in objects.list(prefix)}
     return {batch: info for batch, info in found.items() if batch is not None}
-
-
-def _modified_ms(info: ObjectInfo) -> int:
-    return int(info.last_modified.timestamp() * 1000)
 
 
 def _has_ended(found: Hold) -> bool:

@@ -6,7 +6,6 @@ damaged one, and, where nothing else leads on, the way back to the last batch th
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +15,7 @@ from cairn.format.names import CHANGELOG_PREFIX, ChangelogName, manifest_name, p
 from cairn.format.spark_log import COMMITS_PREFIX, OFFSETS_PREFIX
 from cairn.offline.hold import HeldCheckpoint, list_unheld
 from cairn.offline.new_snapshot import StoreEngine
+from cairn.offline.parallel import in_parallel
 from cairn.offline.plan import Plan
 from cairn.offline.record import Record
 from cairn.offline.stores import cairn_stores
@@ -24,7 +24,7 @@ from cairn.reader.spark.logs import Batches, read_conf
 from cairn.reader.verify import check_logs, read_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from cairn.clock import Clock
@@ -32,14 +32,13 @@ if TYPE_CHECKING:
     from cairn.offline.stores import Look, PartitionStore
     from cairn.reader.findings import Place
     from cairn.reader.stores.base import ReadLimits
-    from cairn.reader.verify import Ids
+    from cairn.reader.verify import Ids, Progress
     from cairn.storage.base import ObjectStore
-
-    Progress = Callable[[int, int], None]
 
 Action = Literal["take-snapshot", "remove-entry", "set-aside", "not-needed", "none"]
 _THREADS = 4
 _RESTORE = "restore it from the bucket's versions or a backup, if an older batch matters"
+_NOT_WHOLE = "choose another batch, or restore it from the bucket's versions or a backup"
 _NONE_IS_WHOLE = (
     "no batch is whole; restore it from the bucket's versions or a backup, or start the query with "
     "a new checkpoint"
@@ -141,7 +140,7 @@ class RepairPlan(Plan):
                 view = BatchView(self._checkpoint, batch)
                 stores = {store.place: store for store in cairn_stores(view)}
             except (CorruptError, MissingError) as failure:
-                failures[failure.object_name] = _left(failure, None, batch)
+                failures[failure.object_name] = self._failed(failure, None, batch)
                 continue
             # Those that cannot be read at a newer batch first; if they can at this one, the others.
             looks = self._look(stores, ids, suspects, progress) if suspects else {}
@@ -153,9 +152,14 @@ class RepairPlan(Plan):
                 break
             suspects |= bad.keys()
             for place, why in bad.items():
-                failures[why.object_name] = _left(why, place, batch)
+                failures[why.object_name] = self._failed(why, place, batch)
         self._require_same_logs()
         yield from failures.values()
+
+    def _failed(self, failure: CairnError, place: Place | None, batch: int) -> Step:
+        """Return why a batch is none to go back to."""
+        cure = _NONE_IS_WHOLE if self._command == "repair" else _NOT_WHOLE
+        return Step("none", place, batch, failure.object_name, f"{failure.message}: {cure}")
 
     def _require_committed(self, batch: int) -> int:
         committed = self._batches.committed
@@ -176,17 +180,13 @@ class RepairPlan(Plan):
         progress: Progress | None,
     ) -> dict[Place, Look]:
         chosen = [place for place in stores if place in places]
-        with ThreadPoolExecutor(_THREADS) as threads:
-            runs = [threads.submit(stores[one].look, ids, self._limits) for one in chosen]
-            looks: dict[Place, Look] = {}
-            try:
-                for place, run in zip(chosen, runs, strict=True):
-                    looks[place] = run.result()
-                    if progress is not None:
-                        progress(len(looks), len(chosen))
-            finally:
-                threads.shutdown(cancel_futures=True)
-        return looks
+        looks = in_parallel(
+            lambda place: stores[place].look(ids, self._limits),
+            chosen,
+            threads=_THREADS,
+            progress=progress,
+        )
+        return dict(zip(chosen, looks, strict=True))
 
     def _require_same_logs(self) -> None:
         """Require that retention has not deleted what was read: then nothing is known."""
@@ -253,7 +253,7 @@ class RepairPlan(Plan):
         for place, look in self._looks.items():
             if place not in around:
                 for name, message in look.damaged.items():
-                    reason = f"{message}: the newest batch does not need it; {_RESTORE}"
+                    reason = f"{message}: batch {self.batch} does not need it; {_RESTORE}"
                     yield Step("not-needed", place, self.batch, name, reason)
         for one in check_logs(self._checkpoint, self._batches):
             cure = one.cure
@@ -329,10 +329,6 @@ class RepairPlan(Plan):
         key = (step.object_name or "").removeprefix(self._checkpoint.object_url(""))
         record.keep(key)
         self._checkpoint.delete([key])
-
-
-def _left(failure: CairnError, place: Place | None, batch: int) -> Step:
-    return Step("none", place, batch, failure.object_name, f"{failure.message}: {_NONE_IS_WHOLE}")
 
 
 def _needs_snapshot(store: PartitionStore, damaged: Mapping[str | None, str]) -> bool:

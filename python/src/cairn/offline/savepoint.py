@@ -8,10 +8,9 @@ process leaves in between are pins without a savepoint, which ``gc`` deletes.
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from cairn.checkpoint.presence import is_stored
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
@@ -35,6 +34,7 @@ from cairn.format.names import (
 from cairn.format.savepoint import SavedFile, SavedStore, Savepoint
 from cairn.format.spark_log import COMMITS_PREFIX, OFFSETS_PREFIX
 from cairn.offline.hold import list_unheld
+from cairn.offline.parallel import in_parallel
 from cairn.offline.stores import PartitionStore, cairn_stores
 from cairn.reader.batch import BatchView
 from cairn.reader.savepoints import names_of, read_savepoint, savepoint_names
@@ -45,8 +45,6 @@ from cairn.store.load.lineage import reading_of
 from cairn.store.state.version import StoreVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from cairn.clock import Clock, Entropy
     from cairn.ids import VersionRef
     from cairn.reader.spark.logs import Batches
@@ -54,7 +52,8 @@ if TYPE_CHECKING:
     from cairn.storage.base import ObjectStore
 
 _LOG = logging.getLogger(__name__)
-_THREADS = 32
+THREADS = 32
+"""Their requests are small, and wait for the storage."""
 _FILE_BYTES_MAX = 1 << 26
 _SETTLING_S = 10
 """A purge that has listed the pins before has deleted what it deletes by then."""
@@ -63,9 +62,6 @@ DEAD_MS = 3_600_000
 _CREATION_MS_MAX = DEAD_MS // 2
 _NS_PER_MS = 1_000_000
 _QUERY_ID = "metadata"
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +117,7 @@ def create(
     view = BatchView(checkpoint, chosen)
     stores = list(cairn_stores(view))
     files = _files(checkpoint, view)
-    kept = in_parallel(partial(_look, checkpoint), stores)
+    kept = in_parallel(partial(_look, checkpoint), stores, threads=THREADS)
     made = Savepoint(
         name=name,
         savepoint_id=new_savepoint_id(entropy),
@@ -132,7 +128,7 @@ def create(
         stores=tuple(one.saved for one in kept),
     )
     try:
-        in_parallel(partial(_pin, checkpoint, made), kept)
+        in_parallel(partial(_pin, checkpoint, made), kept, threads=THREADS)
         _require_retained(checkpoint, made, kept, clock)
     except BaseException:
         _unpin(checkpoint, made)
@@ -171,22 +167,6 @@ def delete(checkpoint: ObjectStore, name: str) -> None:
         checkpoint.delete([savepoint.key_of(name)])
         return
     _delete(checkpoint, found)
-
-
-def in_parallel(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Return the results of all items, in their order.
-
-    Raises:
-        Exception: that of the first item that failed; no other item is being worked on then.
-    """
-    todo = list(items)
-    with ThreadPoolExecutor(max(1, min(_THREADS, len(todo)))) as threads:
-        runs = [threads.submit(work, item) for item in todo]
-        try:
-            return [run.result() for run in runs]
-        except BaseException:
-            threads.shutdown(cancel_futures=True)
-            raise
 
 
 def _unheld(checkpoint: ObjectStore) -> Batches:
@@ -240,7 +220,7 @@ def _files(checkpoint: ObjectStore, view: BatchView) -> tuple[SavedFile, ...]:
                 return None
             raise
 
-    return tuple(one for one in in_parallel(read, sorted(keys)) if one is not None)
+    return tuple(one for one in in_parallel(read, sorted(keys), threads=THREADS) if one is not None)
 
 
 def _look(checkpoint: ObjectStore, at: PartitionStore) -> _Kept:
@@ -281,12 +261,12 @@ def _require_retained(
         NotThereError: it was not.
     """
     batches = _unheld(checkpoint)
-    in_parallel(partial(_require_oldest, checkpoint), kept)
+    in_parallel(partial(_require_oldest, checkpoint), kept, threads=THREADS)
     if made.batch in batches.committed and batches.planned[-1] <= made.batch + 1:
         return
     # A purge that has listed the pins before may be deleting objects.
     clock.sleep(_SETTLING_S)
-    in_parallel(partial(_require_all, checkpoint), kept)
+    in_parallel(partial(_require_all, checkpoint), kept, threads=THREADS)
 
 
 def _require_oldest(checkpoint: ObjectStore, one: _Kept) -> None:

@@ -16,7 +16,8 @@ from cairn.checkpoint.pins import list_pins
 from cairn.errors import DataError, NotThereError
 from cairn.format.names import PIN_PREFIX, SavepointPinName, parse_name
 from cairn.offline.hold import list_unheld
-from cairn.offline.savepoint import in_parallel, pin_key
+from cairn.offline.parallel import in_parallel
+from cairn.offline.savepoint import THREADS, pin_key
 from cairn.offline.stores import cairn_stores
 from cairn.reader.batch import BatchView
 from cairn.reader.savepoints import read_savepoint, savepoint_names
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from cairn.format.savepoint import Savepoint
     from cairn.ids import StoreId
-    from cairn.storage.base import ObjectInfo, ObjectStore
+    from cairn.storage.base import ObjectStore
 
 _LOG = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ def overview(checkpoint: ObjectStore) -> list[SavepointInfo]:
     stores = {one.store for each in found for one in each.stores}
     with suppress(*([NotThereError] if names else [])):
         stores |= _newest_stores(checkpoint)
-    for of_store in in_parallel(partial(_pins_of, checkpoint), sorted(stores)):
+    for of_store in in_parallel(partial(_pins_of, checkpoint), sorted(stores), threads=THREADS):
         for id_, url, stored_ms in of_store:
             pins.setdefault(id_, {})[url] = stored_ms
     whole = [
@@ -144,7 +145,7 @@ def _pins_of(checkpoint: ObjectStore, store: StoreId) -> list[tuple[str, str, in
     """Return the pins of savepoints in a store: their ids, keys, and when they were stored."""
     with checkpoint.at(checkpoint.object_url(store.folder)) as root:
         return [
-            (name.savepoint_id, f"{store.folder}/{info.key}", _modified_ms(info))
+            (name.savepoint_id, f"{store.folder}/{info.key}", info.modified_ms)
             for info in root.list(PIN_PREFIX)
             if isinstance(name := parse_name(info.key), SavepointPinName)
         ]
@@ -160,10 +161,6 @@ def _info(one: Savepoint, pins: Collection[str]) -> SavepointInfo:
         len(one.stores),
         missing,
     )
-
-
-def _modified_ms(info: ObjectInfo) -> int:
-    return int(info.last_modified.timestamp() * 1000)
 
 
 def _time(at_ms: int) -> datetime:

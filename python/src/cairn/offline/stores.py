@@ -91,7 +91,7 @@ class PartitionStore:
         return StoredVersions(root, self.id, self.checkpoint_format)
 
     def look(self, ids: Ids, limits: ReadLimits) -> Look:
-        """Read all rows of the version, undecoded, and compare the names and sizes of objects.
+        """Read all rows of the version, undecoded, and compare its objects with their checksums.
 
         Args:
             ids: Spark's checkpoint ids of the committed batches, by batch.
@@ -111,15 +111,16 @@ class PartitionStore:
             return Look(failure, {})
         _require_access(around)
         damaged = {one.object_name: one.message for one in around}
-        for found in self.audit(ids):
+        for found in self.audit(ids, reads_content=True):
             damaged.setdefault(found.object_name, found.message)
         return Look(None, damaged)
 
-    def audit(self, ids: Ids) -> Iterator[Finding]:
-        """Yield the objects that are missing or damaged, by the names and sizes of a listing.
+    def audit(self, ids: Ids, *, reads_content: bool) -> Iterator[Finding]:
+        """Yield the objects that are missing or damaged.
 
         Args:
             ids: see ``look``.
+            reads_content: see ``audit_cairn``.
         """
         versions: dict[int, str | None] = {}
         for batch, of_batch in ids.items():
@@ -127,7 +128,8 @@ class PartitionStore:
                 with suppress(MissingError):  # another number of partitions, or a damaged entry
                     at = self.stores.at_batch(batch, of_batch)
                     versions[batch + 1] = at.id_of(self.partition)
-        for found in audit_cairn(self.stores, self.partition, versions):
+        audit = audit_cairn(self.stores, self.partition, versions, reads_content=reads_content)
+        for found in audit:
             if found.rule in _DAMAGED and not self._is_later(found.object_name or ""):
                 yield found
 

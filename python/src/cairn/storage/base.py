@@ -74,6 +74,11 @@ class ObjectInfo:
     size_bytes: int
     last_modified: datetime
 
+    @property
+    def modified_ms(self) -> int:
+        """``last_modified`` in milliseconds since 1970."""
+        return int(self.last_modified.timestamp() * 1000)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:

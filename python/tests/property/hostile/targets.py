@@ -142,6 +142,17 @@ def _changelog_of_zeros(rows: int) -> bytes:
     return _encoded([1] * rows, [bytes(_LARGE_BYTES // rows)] * rows)
 
 
+def mutate_checked_json(corpus: list[bytes], random: Random) -> bytes:
+    """Return a changed JSON object, mostly with the checksum of its new content."""
+    data = random.choice(corpus)
+    if random.random() < 0.75:
+        value = json.loads(data)
+        for _ in range(random.choice((1, 1, 2, 4))):
+            value = mutate_json(value, random)
+        return with_manifest_checksum(value)
+    return mutate_bytes(data, corpus, random)
+
+
 class Manifests(Target):
     """``manifest.decode``; all small files and names of it."""
 
@@ -153,14 +164,7 @@ class Manifests(Target):
 
     def run(self, random: Random) -> None:
         """See ``Target``."""
-        data = random.choice(self.corpus)
-        if random.random() < 0.7:
-            value = json.loads(data)
-            for _ in range(random.choice((1, 1, 2, 4))):
-                value = mutate_json(value, random)
-            data = with_manifest_checksum(value)
-        else:
-            data = mutate_bytes(data, self.corpus, random)
+        data = mutate_checked_json(self.corpus, random)
         try:
             found = manifest.decode(data, object_name="o", store=random.choice((None, STORE)))
         except CairnError as error:
@@ -183,14 +187,7 @@ class Savepoints(Target):
 
     def run(self, random: Random) -> None:
         """See ``Target``."""
-        data = random.choice(self.corpus)
-        if random.random() < 0.8:
-            value = json.loads(data)
-            for _ in range(random.choice((1, 1, 2, 4))):
-                value = mutate_json(value, random)
-            data = with_manifest_checksum(value)
-        else:
-            data = mutate_bytes(data, self.corpus, random)
+        data = mutate_checked_json(self.corpus, random)
         try:
             found = savepoint.parse(data, object_name="o")
         except CairnError as error:

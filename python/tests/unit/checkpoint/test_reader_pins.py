@@ -240,9 +240,7 @@ def test_a_pin_of_an_unknown_kind_stops_every_deletion(
     assert result is None
     query.world.clock.advance(GRACE_MS / 1000 + 1)
     query.world.objects.put("changelog/999.arrow", b"a young object: the storage's time")
-    assert (
-        sweep_orphans(query.world.objects, query.previous, query.kept, SweepLimits(GRACE_MS)) == ()
-    )
+    assert not sweep_orphans(query.world.objects, query.previous, query.kept, SweepLimits(GRACE_MS))
     assert query.world.names() == sorted([*before, "changelog/999.arrow"])
     assert "pin/savepoint-1.json" in caplog.text
 

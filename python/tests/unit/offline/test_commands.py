@@ -15,12 +15,12 @@ from running_checkpoint import RunningCheckpoint, age
 from cairn.cli.main import main
 
 HOLDS = """
-import sys, time
+import sys
 from cairn.offline.hold import HeldCheckpoint
 from cairn.storage.open import open_store
 with HeldCheckpoint(open_store(sys.argv[1], {}), "repair"):
     print("held", flush=True)
-    time.sleep(60)
+    sys.stdin.read()
 """
 
 
@@ -104,7 +104,10 @@ def test_a_command_that_was_killed_is_followed_by_another(written: RunningCheckp
     """A real `kill -9`: while the process lives nobody else may change the checkpoint."""
     folder = str(written.folder)
     with subprocess.Popen(  # noqa: S603 - this file's own program
-        [sys.executable, "-c", HOLDS, folder], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDS, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,25 +16,6 @@ from cairn.storage.base import StoredObject
 from cairn.storage.local import LocalStore
 
 PARTITION = 1
-
-
-@pytest.fixture(params=[1, 2], ids=["format1", "format2"])
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningCheckpoint]:
-    """Return a checkpoint with ten batches and several snapshots."""
-    written = RunningCheckpoint(tmp_path / "ck", tmp_path / "local", request.param)
-    for batch in range(10):
-        written.commit({user: (batch, user) for user in range(batch, batch + 20)})
-        written.snapshot()
-    yield written
-    if written.stores:
-        written.stop()
-
-
-def rows_of(written: RunningCheckpoint) -> dict[int, tuple[int, int]]:
-    """Return the state at the newest batch, as the reader has it."""
-    with cairn.open_checkpoint(str(written.folder)) as checkpoint:
-        table = checkpoint.state().to_table().to_pylist()
-    return {row["user"]: (row["max"], row["max_2"]) for row in table}
 
 
 def rules_of(written: RunningCheckpoint) -> list[str]:
@@ -80,7 +61,7 @@ def goes_on(written: RunningCheckpoint) -> None:
     for batch in range(2):
         written.commit({user: (100 + batch, user) for user in range(5)})
         written.snapshot()
-    assert rows_of(written) == written.rows[-1]
+    assert written.state() == written.rows[-1]
 
 
 def test_a_whole_checkpoint_needs_nothing(written: RunningCheckpoint) -> None:
@@ -120,14 +101,14 @@ def test_a_damaged_snapshot_gets_a_new_one_beside_it(
 ) -> None:
     """The state is still whole: nothing is lost, and the query does not have to run to be safe."""
     written.stop()
-    rows = rows_of(written)
+    rows = written.state()
     harm(written)
 
     assert actions_of(written) == ["take-snapshot"]
     with cairn.repair(str(written.folder)) as plan:
         left = plan.apply()
 
-    assert rows_of(written) == rows
+    assert written.state() == rows
     assert actions_of(written) == []
     own = newest(written, "snapshot/*")
     assert json.loads(own.read_text())["writer"]["run_id"] == "repair"
@@ -174,7 +155,7 @@ def test_a_version_that_nothing_leads_to_is_left_for_the_batch_before(
     kept = files_of(written.folder / "cairn-log")
     assert any(name.endswith("removed/commits/10") for name in kept)
     written.go_back(9)
-    assert rows_of(written) == written.rows[-1]
+    assert written.state() == written.rows[-1]
     goes_on(written)
 
 
@@ -217,7 +198,7 @@ def test_an_entry_that_was_cut_goes(written: RunningCheckpoint, log: str) -> Non
 
     assert not entry.exists()
     written.go_back(8 if log == "commits" else 9)
-    assert rows_of(written) == written.rows[-1]
+    assert written.state() == written.rows[-1]
     goes_on(written)
 
 
@@ -383,7 +364,7 @@ def test_a_repair_that_was_killed_is_finished_by_the_next(
 
     assert actions_of(written) == []
     written.go_back(9)
-    assert rows_of(written) == rows
+    assert written.state() == rows
     goes_on(written)
 
 

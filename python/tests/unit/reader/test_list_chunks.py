@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pyarrow as pa
 
 from cairn.reader.stores.cairn import _chunks
@@ -36,16 +34,3 @@ def test_the_chunks_of_a_list_become_one_in_their_order() -> None:
     ]
 
     assert found == [(b"a", b"12"), (b"b", b"3"), (b"c", b"45")]
-
-
-def test_a_list_of_many_chunks_is_joined_once() -> None:
-    """A list that is copied with each of its chunks takes a minute per hundred megabytes."""
-    value = bytes(8_000)
-    batches = [chunk(b"a", version, value) for version in range(3_000)]
-
-    began_s = time.process_time()
-    (found,) = _chunks(iter(batches))
-    took_s = time.process_time() - began_s
-
-    assert len(found.values[0].as_py()) == 3_000 * len(value)
-    assert took_s < 3  # 0.1 s; joined chunk by chunk it takes 15 s

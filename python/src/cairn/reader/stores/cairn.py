@@ -14,7 +14,7 @@ import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
@@ -26,7 +26,7 @@ from cairn.clock import SYSTEM_CLOCK
 from cairn.errors import AccessError, CairnError, CorruptError, FormatVersionError
 from cairn.format import pin
 from cairn.format.manifest import MAX_OBJECT_BYTES
-from cairn.format.names import SNAPSHOT_PREFIX, ManifestName, manifest_name, parse_name
+from cairn.format.names import manifest_name
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
 from cairn.ids import VersionRef
 from cairn.reader.rows.stored import StoredRows
@@ -47,7 +47,7 @@ from cairn.rocks import keys as layout
 from cairn.rocks.sst.decoding import DELETE, MERGE, PUT, Entries
 from cairn.rocks.version_edits import sorted_runs
 from cairn.store.load.detours import Detours
-from cairn.store.load.lineage import reading_of
+from cairn.store.load.lineage import listed_snapshots, reading_of
 from cairn.store.rows.sorting import key_order
 from cairn.store.state.version import StoreVersion
 
@@ -150,8 +150,7 @@ class CairnRows:
             return
         self._has_listed = True
         with suppress(AccessError):
-            names = [parse_name(one.key) for one in self._versions.objects.list(SNAPSHOT_PREFIX)]
-            stored = {VersionRef(*astuple(one)) for one in names if isinstance(one, ManifestName)}
+            stored = listed_snapshots(self._versions.objects)
             for newest in sorted(stored.intersection(way.lineage), reverse=True):
                 # A newer Cairn may have written it; the changelogs can be read.
                 with suppress(FormatVersionError):

@@ -5,15 +5,17 @@ Layer: store.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.reader_pins import Reading
 from cairn.errors import MissingError
 from cairn.format.names import (
     SNAPSHOT_PREFIX,
+    ManifestName,
     changelog_name,
     manifest_name,
+    parse_name,
     plain_changelog_name,
 )
 from cairn.ids import VersionRef
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from cairn.checkpoint.stored_versions import StoredVersions
     from cairn.protocol.calls import LoadSnapshotRequest
+    from cairn.storage.base import ObjectStore
     from cairn.store.state.version import StoreVersion
 
 
@@ -80,6 +83,15 @@ def ways_from(
         object_name=checkpoint.objects.object_url(name),
         next_step="choose a version that is retained",
     ) from failure
+
+
+def listed_snapshots(objects: ObjectStore) -> set[VersionRef]:
+    """Return the versions of which a manifest is stored; one LIST.
+
+    A snapshot that was stored after its changelog was encoded is named by no changelog.
+    """
+    names = (parse_name(info.key) for info in objects.list(SNAPSHOT_PREFIX))
+    return {VersionRef(*astuple(one)) for one in names if isinstance(one, ManifestName)}
 
 
 def reading_of(version: StoreVersion) -> Reading:

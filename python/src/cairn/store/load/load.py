@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.stored_versions import DAMAGES, Head
@@ -23,13 +23,13 @@ from cairn.errors import (
     UnavailableError,
 )
 from cairn.format.header import counts_to_json
-from cairn.format.names import SNAPSHOT_PREFIX, ManifestName, manifest_name, parse_name
+from cairn.format.names import manifest_name
 from cairn.ids import VersionRef
 from cairn.protocol.calls import LoadAnswer, LoadRequest, LoadSnapshotRequest
 from cairn.storage.progress import Progress
 from cairn.store.load.changelog_stream import ChangelogStream
 from cairn.store.load.detours import Detours
-from cairn.store.load.lineage import reading_of, ways_from
+from cairn.store.load.lineage import listed_snapshots, reading_of, ways_from
 from cairn.store.state.version import StoreVersion
 
 if TYPE_CHECKING:
@@ -294,11 +294,9 @@ class _Loading:
         if len(wanted.lineage) < checkpoint.conf.min_deltas_for_snapshot:
             return wanted, None
         try:
-            infos = self.progress.run(lambda: list(checkpoint.objects.list(SNAPSHOT_PREFIX)))
+            stored = self.progress.run(lambda: listed_snapshots(checkpoint.objects))
         except AccessError:
             return wanted, None
-        names = [parse_name(info.key) for info in infos]
-        stored = {VersionRef(*astuple(name)) for name in names if isinstance(name, ManifestName)}
         stored -= state.chain.unusable | state.repair.rotten
         if wanted.base.ref not in (None, *stored):
             return wanted, None  # a detour notes that it is gone, and what leads around it stays

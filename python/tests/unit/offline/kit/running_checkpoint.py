@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rig import Rig, family
 from small_checkpoint import PARTITIONS, SmallCheckpoint
 
+import cairn
 from cairn.format.ops import OP_DELETE, OP_PUT
 from cairn.format.spark_log import OWN_PROVIDER, PROVIDER
 from cairn.ids import StoreId
@@ -85,6 +86,12 @@ class RunningCheckpoint(SmallCheckpoint):
         """Take snapshots where they are due."""
         for rig in self.stores:
             rig.maintain(cleanup=False)
+
+    def state(self) -> dict[int, tuple[int, int]]:
+        """Return the state at the newest batch, as the reader has it."""
+        with cairn.open_checkpoint(str(self.folder)) as checkpoint:
+            table = checkpoint.state().to_table().to_pylist()
+        return {row["user"]: (row["max"], row["max_2"]) for row in table}
 
     def _commit(self, batch: int, by_partition: Mapping[int, list[Change]]) -> None:
         ids: list[str | None] = []
