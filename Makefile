@@ -86,7 +86,7 @@ test-all: test test-tools test-s3 azurite ## Run all tests: also more forms of o
 	CAIRN_TEST_CONTROL=live $(PYTEST) $(WITH_CONTROL) $(QUICK) $(PYTEST_ARGS)
 
 .PHONY: test-tools
-test-tools: $(STAMPS)/venv shim s3a-jars ## Run a short chaos run, a quick part of Spark's suites, and the tests of the tools: chaos run, Spark's suites, benchmarks, checks
+test-tools: $(STAMPS)/venv shim s3a-jars minio toxiproxy $(STAMPS)/class-archive ## Run a short chaos run, a quick part of Spark's suites, and the tests of the tools: chaos run, Spark's suites, benchmarks, checks
 	$(INTEGRATION) --junitxml $(BUILD)/tool-tests.xml -m "tools and not slow" $(PYTEST_ARGS)
 
 .PHONY: record-control
