@@ -240,7 +240,10 @@ def make_reader_pins() -> None:
     """Write the names that pins of readers have, those that they do not, and what one protects."""
     reader = "90aa90aa90aa90aa"
 
-    def named(base: int, version: int, renewal: int, **versions: list[int]) -> dict[str, Any]:
+    def named(
+        numbers: tuple[int, int], versions: dict[str, list[int]], renewal: int
+    ) -> dict[str, Any]:
+        base, version = numbers
         return {
             "name": f"pin/reader-{reader}_{base}_{version}_{renewal}.json",
             "reader_id": reader,
@@ -252,7 +255,7 @@ def make_reader_pins() -> None:
 
     meaning = {
         "named": [
-            named(*numbers, renewal, **versions)
+            named(numbers, versions, renewal)
             for (numbers, versions), renewal in zip(PINNED_RANGES, (1, 999_999_999, 2), strict=True)
         ],
         "unknown": [
@@ -280,12 +283,13 @@ def make_savepoint_pins() -> None:
     """Write the names that pins of savepoints have, others, and what they protect."""
     owner = "51c051c051c051c0"
 
-    def named(base: int, version: int, **versions: list[int]) -> dict[str, Any]:
+    def named(numbers: tuple[int, int], versions: dict[str, list[int]]) -> dict[str, Any]:
+        base, version = numbers
         name = f"pin/savepoint-{owner}_{base}_{version}.json"
         return {"name": name, "savepoint_id": owner, "base": base, "version": version, **versions}
 
     meaning = {
-        "named": [named(*numbers, **versions) for numbers, versions in PINNED_RANGES],
+        "named": [named(numbers, versions) for numbers, versions in PINNED_RANGES],
         "unknown": [
             f"pin/savepoint-{owner}_24.json",
             f"pin/savepoint-{owner}_20_24_1.json",
