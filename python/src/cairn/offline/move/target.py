@@ -1,0 +1,102 @@
+"""What a moved store is written to: its place, its families, and the writer of its rows.
+
+Layer: offline.move. A writer gets each key of a family once, in any order, in the form that the
+family has at the target. Nothing leads to what it has written before ``finish``, and no file of
+another version is read or replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cairn.ids import StoreId
+    from cairn.reader.rows.stored import RowForm, StoredRows
+    from cairn.reader.spark.logs import Provider, StateConf
+    from cairn.reader.spark.schema_files import FamilySchema
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFamily:
+    """A column family of the target.
+
+    Attributes:
+        name: Spark's name of it; ``default`` alone in a store without families.
+        schema: the types of its rows.
+        form: how its rows are given to the writer, and stored.
+        is_internal: whether the operator has it for itself: Spark does not count its rows.
+    """
+
+    name: str
+    schema: FamilySchema
+    form: RowForm
+    is_internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStore:
+    """One store of an operator in one partition, at the version that is written.
+
+    Attributes:
+        provider: whose files are written.
+        store: which one.
+        version: of the state: the batch + 1.
+        checkpoint_format: Spark's, 1 or 2.
+        has_families: whether stored keys name their family.
+        families: all of them, also those without rows; a store without families has one.
+        conf: the settings that its readers will go by: codec, delimiter of lists, checksums.
+    """
+
+    provider: Provider
+    store: StoreId
+    version: int
+    checkpoint_format: int
+    has_families: bool
+    families: tuple[TargetFamily, ...]
+    conf: StateConf
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A version that was written.
+
+    Attributes:
+        checkpoint_id: its id for Spark's commit log; ``None`` in checkpoint format 1.
+        keys: their number, by family.
+        stored_bytes: size of the objects.
+    """
+
+    checkpoint_id: str | None
+    keys: Mapping[str, int]
+    stored_bytes: int
+
+
+class StateWriter(Protocol):
+    """Writes one store. Not thread-safe. It uses the local disk for what memory does not hold."""
+
+    def add(self, family: str, rows: StoredRows) -> None:
+        """Take some rows of a family.
+
+        Raises:
+            DiskFullError: the local disk is full.
+        """
+        ...
+
+    def finish(self) -> Written:
+        """Store the version; once.
+
+        Raises:
+            UnavailableError and other storage errors: the same work may be done again.
+        """
+        ...
+
+    def close(self) -> None:
+        """Delete what is on the local disk; idempotent."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
