@@ -410,11 +410,13 @@ def make_manifests() -> None:
         small_files=(small[0], small[2]),
     )
     swept = replace(first, swept_at_ms=1_700_000_000_500)
+    seed = replace(first, ref=VersionRef(0, FIRST.checkpoint_id), changelogs=())
     for name, value in (
         ("first", first),
         ("with_chain", later),
         ("with_large_manifest", with_large_manifest),
         ("swept", swept),
+        ("seed", seed),
     ):
         data = manifest.encode(value)
         write(f"manifest/{name}.json", data, json.loads(data))

@@ -201,15 +201,15 @@ def store_from_json(value: object) -> StoreId:
     )
 
 
-def ref_from_json(fields: JsonObject) -> VersionRef:
+def ref_from_json(fields: JsonObject, *, least: int = 1) -> VersionRef:
     """Return the version that the fields ``version`` and ``checkpoint_id`` name."""
-    return version_ref(fields.get("version"), fields.get("checkpoint_id"))
+    return version_ref(fields.get("version"), fields.get("checkpoint_id"), least=least)
 
 
-def version_ref(version: object, checkpoint_id: object) -> VersionRef:
-    """Return the version that two JSON values name."""
+def version_ref(version: object, checkpoint_id: object, *, least: int = 1) -> VersionRef:
+    """Return the version that two JSON values name; ``least``: 0 if it may be that of a seed."""
     text = as_text(checkpoint_id, "checkpoint_id")
-    return VersionRef(as_int(version, "version", least=1), CheckpointId.parse(text))
+    return VersionRef(as_int(version, "version", least=least), CheckpointId.parse(text))
 
 
 def counts_to_json(counts: Mapping[int, int]) -> dict[str, int]:

@@ -270,7 +270,7 @@ def _from_fields(fields: JsonObject) -> Manifest:
     writer = as_object(fields.get("writer"), "writer")
     manifest = Manifest(
         store=store_from_json(fields.get("store")),
-        ref=ref_from_json(fields),
+        ref=ref_from_json(fields, least=0),
         counts=counts_from_json(fields.get("counts")),
         column_families=families_from_json(fields.get("column_families")),
         max_cf_id=as_int(fields.get("max_cf_id"), "max_cf_id", most=COLUMN_FAMILY_ID_MAX),
@@ -324,7 +324,8 @@ def _small_file(value: object) -> SmallFile:
 def _retained(value: object) -> Retained:
     fields = as_object(value, "retained")
     objects = tuple(_sst_name(item) for item in as_list(fields.get("objects"), "objects"))
-    return Retained(ref_from_json(fields), objects, _changelogs_from_json(fields.get("changelogs")))
+    ref = ref_from_json(fields, least=0)
+    return Retained(ref, objects, _changelogs_from_json(fields.get("changelogs")))
 
 
 def _garbage(value: object) -> Garbage:

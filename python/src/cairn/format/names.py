@@ -38,6 +38,7 @@ PIN_PREFIX = "pin/"
 RENEWAL_MAX = 10**9 - 1
 
 _VERSION = r"([1-9][0-9]{0,18})"
+_SEED_OR_VERSION = r"(0|[1-9][0-9]{0,18})"
 _ID = r"(u[0-9a-f]{32})"
 _CHANGELOG = re.compile(rf"changelog/{_VERSION}(?:_{_ID})?\.arrow")
 _SST = re.compile(r"sst/([0-9a-f]{16})([0-9a-f]{16})\.sst")
@@ -46,7 +47,7 @@ _UPLOAD_PIN = re.compile(rf"pin/upload-([0-9a-f]{{16}})_{_RENEWAL}\.json")
 _BASE = r"(0|[1-9][0-9]{0,18})"
 _READER_PIN = re.compile(rf"pin/reader-([0-9a-f]{{16}})_{_BASE}_{_VERSION}_{_RENEWAL}\.json")
 _SAVEPOINT_PIN = re.compile(rf"pin/savepoint-([0-9a-f]{{16}})_{_BASE}_{_VERSION}\.json")
-_MANIFEST = re.compile(rf"snapshot/{_VERSION}_{_ID}\.json")
+_MANIFEST = re.compile(rf"snapshot/{_SEED_OR_VERSION}_{_ID}\.json")
 _TOKEN_BYTES = 8
 
 
@@ -139,8 +140,8 @@ def changelog_name(ref: VersionRef) -> str:
 
 
 def manifest_name(ref: VersionRef) -> str:
-    """Return the name of a snapshot's manifest."""
-    return f"{SNAPSHOT_PREFIX}{_checked(ref.version)}_{ref.checkpoint_id}.json"
+    """Return the name of a snapshot's manifest; version 0: that with which the store began."""
+    return f"{SNAPSHOT_PREFIX}{_checked(ref.version, least=0)}_{ref.checkpoint_id}.json"
 
 
 def new_upload_id(entropy: Entropy) -> str:
@@ -224,7 +225,7 @@ def _checked_base(base: Version, version: Version) -> Version:
     return base
 
 
-def _checked(version: Version) -> Version:
-    if not 1 <= version <= VERSION_MAX:
+def _checked(version: Version, least: Version = 1) -> Version:
+    if not least <= version <= VERSION_MAX:
         raise InternalError(f"no object has version {version}")
     return version

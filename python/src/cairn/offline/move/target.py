@@ -10,11 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
+from cairn.errors import UnsupportedStateError
+from cairn.reader.rows.stored import RowForm
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cairn.ids import StoreId
-    from cairn.reader.rows.stored import RowForm, StoredRows
+    from cairn.reader.families import Family
+    from cairn.reader.rows.stored import StoredRows
     from cairn.reader.spark.logs import Provider, StateConf
     from cairn.reader.spark.schema_files import FamilySchema
 
@@ -34,6 +38,29 @@ class TargetFamily:
     schema: FamilySchema
     form: RowForm
     is_internal: bool
+
+
+def target_family(family: Family, provider: Provider) -> TargetFamily:
+    """Return a family as a provider has it.
+
+    Raises:
+        UnsupportedStateError: the types of its rows are not known.
+    """
+    if family.failure is not None:
+        raise family.failure.with_traceback(None)
+    if family.schema is None:
+        raise UnsupportedStateError(
+            "Spark has stored no schema of these rows: the query began before Spark 3.1",
+            store=f"{family.operator.id}/{family.store.name}",
+            next_step="run a batch with a newer Spark, which stores it",
+        )
+    form = RowForm(
+        encoding=family.form.encoding,
+        is_bare=provider == "hdfs",
+        is_list=family.is_list,
+        booleans_as_bytes=provider == "cairn",
+    )
+    return TargetFamily(family.family, family.schema, form, family.is_internal)
 
 
 @dataclass(frozen=True, slots=True)
