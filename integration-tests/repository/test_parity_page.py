@@ -10,6 +10,8 @@ import pytest
 
 from harness.spark import REPOSITORY
 
+pytestmark = pytest.mark.tools
+
 FEATURES = REPOSITORY / "integration-tests" / "parity" / "features.toml"
 UNKNOWN = """
 [[feature]]
