@@ -158,7 +158,7 @@ class KeyLayout:
             UnsupportedStateError: a value has no form in Arrow.
         """
         columns: list[pa.Array[Any]] = [pa.nulls(0)] * len(self._fields)
-        for part, spans in zip(self._parts, self._split(keys), strict=True):
+        for part, spans in zip(self._parts, self.split(keys), strict=True):
             if part.kind == "time":
                 decoded: Sequence[pa.Array[Any]] = [_times(spans)]
             else:
@@ -185,7 +185,12 @@ class KeyLayout:
         head = struct.pack("<i", len(pieces[0])) if self._has_length else b""
         return head + b"".join(pieces)
 
-    def _split(self, keys: Spans) -> list[Spans]:
+    def split(self, keys: Spans) -> list[Spans]:
+        """Return the parts of keys, undecoded; the module's docstring has their order.
+
+        Raises:
+            CorruptError: a key does not have the layout.
+        """
         if self._has_length:
             keys.require(_LENGTH_BYTES, "a key")
             starts = keys.starts + _LENGTH_BYTES
