@@ -9,10 +9,12 @@ from __future__ import annotations
 from cairn.rocks.database import RocksDb
 from cairn.rocks.ingestion import Ingestion
 from cairn.rocks.options import RocksMemory, engine_description
+from cairn.rocks.spark_database import SparkDatabase
 
 __all__ = [
     "Ingestion",
     "RocksDb",
     "RocksMemory",
+    "SparkDatabase",
     "engine_description",
 ]

@@ -14,7 +14,12 @@ from cairn.reader.spark.logs import CODEC, MERGE_OPERATOR, ROW_CHECKSUM, Provide
 from cairn.reader.spark.schema_files import FamilySchema, KeyEncoder
 
 STORE = StoreId(0, 1)
-SHORT_NAMES = {"codec": CODEC, "checksums": ROW_CHECKSUM, "merge_operator": MERGE_OPERATOR}
+SHORT_NAMES = {
+    "codec": CODEC,
+    "checksums": ROW_CHECKSUM,
+    "merge_operator": MERGE_OPERATOR,
+    "counts_rows": "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows",
+}
 BARE = RowForm("unsaferow", is_bare=True, is_list=False)
 VERSIONED = RowForm("unsaferow", is_bare=False, is_list=False)
 LISTS = RowForm("unsaferow", is_bare=False, is_list=True)
@@ -22,8 +27,8 @@ NOTHING: dict[str, Any] = {"type": "struct", "fields": []}
 
 
 def conf_of(**settings: str) -> StateConf:
-    """Return the settings of a batch, by ``SHORT_NAMES`` or their own names."""
-    conf = {SHORT_NAMES.get(name, name): value for name, value in settings.items()}
+    """Return the settings of a batch, by ``SHORT_NAMES``."""
+    conf = {SHORT_NAMES[name]: value for name, value in settings.items()}
     return StateConf(OffsetEntry(1, 0, 0, conf, (), {}), "memory://checkpoint/offsets/6")
 
 
