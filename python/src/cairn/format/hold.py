@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from cairn.errors import CorruptError, FormatVersionError, InUseError
-from cairn.format.fields import as_int, as_text, dump_object, parse_object
+from cairn.format.fields import as_flag, as_int, as_text, dump_object, parse_object
 
 FORMAT_VERSION = 1
 _MAGIC = "CAIRN-HOLD"
@@ -32,6 +32,9 @@ class Hold:
             empty if the machine does not say it.
         token: unique.
         since_ms: when it began, by the machine's clock.
+        is_new: the command makes the checkpoint: what is there is not whole before its end, and
+            only the same command may take the hold over.
+        is_left: the process has given up, and may be alive: nothing is being changed.
     """
 
     command: str
@@ -40,21 +43,26 @@ class Hold:
     process: str
     token: str
     since_ms: int
+    is_new: bool = False
+    is_left: bool = False
 
     def __str__(self) -> str:
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="seconds")
+        what = "makes" if self.is_new else "changes"
         return (
-            f"`cairn {self.command}` changes this checkpoint, in process {self.pid} on {self.host} "
+            f"`cairn {self.command}` {what} this checkpoint, in process {self.pid} on {self.host} "
             f"since {since}"
         )
 
     def error(self) -> InUseError:
         """Return the error of whoever meets it."""
-        return InUseError(
-            str(self),
-            next_step="wait for its end. If it does not run any more, run it again there: it takes "
-            "the hold over. If that does not help, delete this entry, and run it again",
+        next_step = (
+            "wait for its end. If it does not run any more, run it again there: it takes the hold "
+            "over. If that does not help, delete this entry, and run it again"
         )
+        if self.is_new:
+            next_step += " before anything else; or delete the whole folder"
+        return InUseError(str(self), next_step=next_step)
 
 
 def encode(hold: Hold) -> bytes:
@@ -87,6 +95,8 @@ def parse(data: bytes) -> Hold | None:
             process=as_text(fields.get("process"), "process"),
             token=as_text(fields.get("token"), "token"),
             since_ms=as_int(fields.get("since_ms"), "since_ms"),
+            is_new=as_flag(fields.get("is_new", False), "is_new"),
+            is_left=as_flag(fields.get("is_left", False), "is_left"),
         )
     except CorruptError:
         return None

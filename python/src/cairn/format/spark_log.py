@@ -14,9 +14,10 @@ absent has Spark's default.
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from cairn.errors import CorruptError, FormatVersionError
 from cairn.format import hold
@@ -32,6 +33,8 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 """Setting of a query: the class that keeps its state."""
 OWN_PROVIDER = "io.cairn.spark.CairnStateStoreProvider"
+CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+"""Setting of a query: 2 if its commit log has ids of the state. An old Spark does not store it."""
 
 _BATCH = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 _OPERATOR = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
@@ -42,6 +45,10 @@ _OFFSETS_VERSION_MAX = 2
 _COMMITS_VERSION_MAX = 3
 # The version in which each entry has ids, and after which an entry may have none.
 _WITH_IDS = 2
+_IDS = "stateUniqueIds"
+
+UniqueIds: TypeAlias = "Mapping[int, tuple[tuple[str, ...], ...]]"
+"""Checkpoint ids of a batch, by operator: one tuple per partition, with one id per store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,14 @@ class OffsetEntry:
     sources: tuple[str, ...]
     metadata: JsonObject
 
+    def with_conf(self, changes: Mapping[str, str | None]) -> OffsetEntry:
+        """Return the entry with other settings; ``None`` removes one."""
+        conf = {name: value for name, value in self.conf.items() if name not in changes}
+        conf |= {name: value for name, value in changes.items() if value is not None}
+        if conf == self.conf:
+            return self
+        return replace(self, conf=conf, metadata={**self.metadata, "conf": conf})
+
 
 @dataclass(frozen=True, slots=True)
 class CommitEntry:
@@ -80,8 +95,22 @@ class CommitEntry:
 
     version: int
     watermark_ms: int
-    unique_ids: Mapping[int, tuple[tuple[str, ...], ...]] | None
+    unique_ids: UniqueIds | None
     metadata: JsonObject
+
+    def with_ids(self, ids: UniqueIds | None) -> CommitEntry:
+        """Return the entry with other ids; ``None``: of checkpoint format 1."""
+        metadata = {name: value for name, value in self.metadata.items() if name != _IDS}
+        version = self.version
+        if ids is not None:
+            metadata[_IDS] = {
+                str(operator): [list(stores) for stores in partitions]
+                for operator, partitions in ids.items()
+            }
+            version = max(version, _WITH_IDS)
+        elif version == _WITH_IDS:
+            version = 1
+        return CommitEntry(version, self.watermark_ms, ids, metadata)
 
 
 def batch_of(name: str) -> int | None:
@@ -132,6 +161,27 @@ def parse_commit(data: bytes) -> CommitEntry:
     )
 
 
+def encode_offsets(entry: OffsetEntry) -> bytes:
+    """Return the bytes of an entry of the offset log, in Spark's spelling.
+
+    All fields come from ``metadata``: change the settings by ``with_conf``.
+    """
+    metadata = _dumped(entry.metadata) if entry.metadata else ""
+    return "\n".join((f"v{entry.version}", metadata, *entry.sources)).encode()
+
+
+def encode_commit(entry: CommitEntry) -> bytes:
+    """Return the bytes of an entry of the commit log, in Spark's spelling.
+
+    All fields come from ``metadata``: change the ids by ``with_ids``.
+    """
+    return f"v{entry.version}\n{_dumped(entry.metadata)}".encode()
+
+
+def _dumped(metadata: JsonObject) -> str:
+    return json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
+
+
 def _version_and_lines(data: bytes, log: str, newest: int) -> tuple[int, list[str]]:
     try:
         text = data.decode()
@@ -161,18 +211,14 @@ def _milliseconds(metadata: JsonObject, name: str) -> int:
     return as_int(metadata.get(name, 0), name, least=-(2**63))
 
 
-def _unique_ids(
-    version: int, metadata: JsonObject
-) -> Mapping[int, tuple[tuple[str, ...], ...]] | None:
+def _unique_ids(version: int, metadata: JsonObject) -> UniqueIds | None:
     # Spark 4.0 writes the field into entries of version 1 too, where it is empty.
-    if version < _WITH_IDS or (version > _WITH_IDS and "stateUniqueIds" not in metadata):
+    if version < _WITH_IDS or (version > _WITH_IDS and _IDS not in metadata):
         return None
     ids: dict[int, tuple[tuple[str, ...], ...]] = {}
-    for operator, partitions in as_object(
-        metadata.get("stateUniqueIds", {}), "stateUniqueIds"
-    ).items():
+    for operator, partitions in as_object(metadata.get(_IDS, {}), _IDS).items():
         if not _OPERATOR.fullmatch(operator):
-            raise CorruptError("stateUniqueIds has a key that is not an operator's number")
+            raise CorruptError(f"{_IDS} has a key that is not an operator's number")
         ids[int(operator)] = tuple(
             tuple(map(_unique_id, as_list(stores, "checkpoint ids")))
             for stores in as_list(partitions, "checkpoint ids of an operator")

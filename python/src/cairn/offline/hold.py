@@ -52,6 +52,7 @@ def list_unheld(checkpoint: ObjectStore) -> tuple[Batches, InUseError | None]:
     Raises:
         NotThereError: there is no checkpoint of a query here.
         FormatVersionError: the hold is one of a newer release.
+        InUseError: a command makes the checkpoint, or has not finished it.
     """
     found = list_batches(checkpoint)
     newest = found.planned[-1]
@@ -60,21 +61,22 @@ def list_unheld(checkpoint: ObjectStore) -> tuple[Batches, InUseError | None]:
         return found, None
     name = checkpoint.object_url(f"{OFFSETS_PREFIX}{newest}")
     error = held[0].error().with_context(object_name=name)
+    if held[0].is_new:
+        raise error
     return replace(found, planned=found.planned[:-1]), error
 
 
-class HeldCheckpoint:
-    """Holds a checkpoint while it is entered.
+class Holding:
+    """A hold that one piece of work has.
 
     Args:
         checkpoint: at the query's checkpoint location.
         command: the command, for people.
         clock: measures how long the logs have been quiet.
         entropy: makes the hold unique.
+        is_new: see ``Hold``.
 
     Attributes:
-        now_ms: when it was entered, by the storage's clock.
-        batches: those of the logs, when it was entered.
         token: names this piece of work.
     """
 
@@ -84,14 +86,95 @@ class HeldCheckpoint:
         command: str,
         clock: Clock = SYSTEM_CLOCK,
         entropy: Entropy = SYSTEM_ENTROPY,
+        *,
+        is_new: bool = False,
     ) -> None:
-        self.now_ms = 0
-        self.batches = Batches((), (), ())
         self.token = entropy.token(_TOKEN_BYTES)
         self._checkpoint = checkpoint
         self._command = command
         self._clock = clock
+        self._is_new = is_new
         self._key = ""
+
+    def create(self, batch: int, left_etag: str | None) -> None:
+        """Create the hold in the place of a batch, or take over the one with this etag there.
+
+        Raises:
+            InUseError: somebody has created the entry, or taken the hold over, just now.
+            ConditionalPutUnsupportedError: the storage cannot keep drivers away.
+            AccessError: one may not write or delete here.
+        """
+        objects = self._checkpoint
+        objects.probe_conditional_put()
+        # Who may not delete could not end the hold. There is no such object.
+        objects.delete([f"{OFFSETS_PREFIX}probe-{self.token}"])
+        self._key = f"{OFFSETS_PREFIX}{batch}"
+        try:
+            if left_etag is None:
+                objects.put_if_absent(self._key, self._entry())
+            else:
+                # Of two commands that have found it one takes it.
+                objects.put_if_match(self._key, self._entry(), left_etag)
+        except (AlreadyExistsError, PreconditionFailedError):
+            raise self._in_use(f"{self._key} was written just now") from None
+
+    def end(self, *failure: object) -> None:
+        """Let drivers use the checkpoint again.
+
+        Args:
+            failure: why the work ends, if it has failed.
+
+        Raises:
+            CairnError: the hold could not be removed: the next command does that. It is only
+                logged if there is another error.
+        """
+        try:
+            self._checkpoint.delete([self._key])
+        except CairnError as error:
+            if not any(failure):
+                raise
+            _LOG.warning("the hold stays: %s", error)
+
+    def leave(self) -> None:
+        """Let the hold stand, for the same command to take it over. Never raises."""
+        try:
+            found = _hold_at(self._checkpoint, int(self._key.removeprefix(OFFSETS_PREFIX)))
+            if found is not None and found[0].token == self.token:
+                data = self._entry(is_left=True)
+                self._checkpoint.put_if_match(self._key, data, found[1])
+        except CairnError as error:
+            _LOG.warning("the hold stays, and this process keeps it until it ends: %s", error)
+
+    def _entry(self, *, is_left: bool = False) -> bytes:
+        pid = os.getpid()
+        now_ms = int(self._clock.now().timestamp() * 1000)
+        process = _process(pid)
+        host = socket.gethostname()
+        return hold_format.encode(
+            Hold(self._command, host, pid, process, self.token, now_ms, self._is_new, is_left)
+        )
+
+    def _in_use(self, why: str) -> InUseError:
+        return InUseError(
+            f"a driver seems to run on this checkpoint: {why}",
+            object_name=self._checkpoint.url,
+            next_step=f"stop the query, and repeat the command {_QUIET_S} s later",
+        )
+
+
+class HeldCheckpoint(Holding):
+    """Holds a checkpoint while it is entered.
+
+    Args: see ``Holding``.
+
+    Attributes:
+        now_ms: when it was entered, by the storage's clock.
+        batches: those of the logs, when it was entered.
+        token: names this piece of work.
+    """
+
+    now_ms = 0
+    batches = Batches((), (), ())
 
     def __enter__(self) -> Self:
         """Hold the checkpoint.
@@ -112,17 +195,13 @@ class HeldCheckpoint:
             )
         commits = _entries(objects, COMMITS_PREFIX)
         number = max(offsets)
-        left_etag = self._dead_hold_at(number)
+        left_etag = left_hold(objects, number)
         if left_etag is None:
             number = max((*offsets, *commits)) + 1
         else:
             del offsets[number]
         self._require_quiet((*commits.values(), *offsets.values()))
-        objects.probe_conditional_put()
-        # Who may not delete could not end the hold. There is no such object.
-        objects.delete([f"{OFFSETS_PREFIX}probe-{self.token}"])
-        self._key = f"{OFFSETS_PREFIX}{number}"
-        self._create(left_etag)
+        self.create(number, left_etag)
         try:
             entries = _entries(objects, OFFSETS_PREFIX)
             self.now_ms = entries.pop(number).modified_ms
@@ -130,7 +209,7 @@ class HeldCheckpoint:
             committed = tuple(batch for batch in all_commits if batch in entries)
             self.batches = Batches(tuple(sorted(entries)), committed, all_commits)
         except BaseException as error:
-            self.__exit__(error)
+            self.end(error)
             raise
         return self
 
@@ -150,50 +229,8 @@ class HeldCheckpoint:
             raise self._in_use(f"batch {min(new)} was committed meanwhile")
 
     def __exit__(self, *failure: object) -> None:
-        """Let drivers use it again.
-
-        Raises:
-            CairnError: the hold could not be removed: the next command does that. It is only
-                logged if there is another error.
-        """
-        try:
-            self._checkpoint.delete([self._key])
-        except CairnError as error:
-            if not any(failure):
-                raise
-            _LOG.warning("the hold stays: %s", error)
-
-    def _create(self, left_etag: str | None) -> None:
-        """Create the hold, or take over the one with this etag, which is left there."""
-        pid = os.getpid()
-        now_ms = int(self._clock.now().timestamp() * 1000)
-        data = hold_format.encode(
-            Hold(self._command, socket.gethostname(), pid, _process(pid), self.token, now_ms)
-        )
-        try:
-            if left_etag is None:
-                self._checkpoint.put_if_absent(self._key, data)
-            else:
-                # Of two commands that have found it one takes it.
-                self._checkpoint.put_if_match(self._key, data, left_etag)
-        except (AlreadyExistsError, PreconditionFailedError):
-            raise self._in_use(f"{self._key} was written just now") from None
-
-    def _dead_hold_at(self, batch: int) -> str | None:
-        """Return the etag of the hold of a process that has ended; ``None``: there is no hold.
-
-        Raises:
-            InUseError: its process is alive, or that cannot be known on this machine.
-        """
-        held = _hold_at(self._checkpoint, batch)
-        if held is None:
-            return None
-        found, etag = held
-        if not _has_ended(found):
-            name = self._checkpoint.object_url(f"{OFFSETS_PREFIX}{batch}")
-            raise found.error().with_context(object_name=name)
-        _LOG.warning("`cairn %s` was killed in process %d: its hold ends", found.command, found.pid)
-        return etag
+        """Let drivers use it again; see ``end``."""
+        self.end(*failure)
 
     def _require_quiet(self, entries: Iterable[ObjectInfo]) -> None:
         newest = max(entries, key=lambda info: info.modified_ms, default=None)
@@ -207,12 +244,32 @@ class HeldCheckpoint:
             )
             raise self._in_use(f"{newest.key} was written {when}")
 
-    def _in_use(self, why: str) -> InUseError:
-        return InUseError(
-            f"a driver seems to run on this checkpoint: {why}",
-            object_name=self._checkpoint.url,
-            next_step=f"stop the query, and repeat the command {_QUIET_S} s later",
-        )
+
+def left_hold(checkpoint: ObjectStore, batch: int, *, is_new: bool = False) -> str | None:
+    """Return the etag of the hold that a process has left there; ``None``: there is no hold.
+
+    Args:
+        checkpoint: at the query's checkpoint location.
+        batch: in the place of which it is.
+        is_new: see ``Hold``: no other kind of work takes such a hold over.
+
+    Raises:
+        InUseError: its process is alive, or that cannot be known on this machine; or the other
+            kind of work has left it.
+    """
+    held = _hold_at(checkpoint, batch)
+    if held is None:
+        return None
+    found, etag = held
+    if found.is_new != is_new or not _has_ended(found):
+        name = checkpoint.object_url(f"{OFFSETS_PREFIX}{batch}")
+        raise found.error().with_context(object_name=name)
+    _LOG.warning(
+        "`cairn %s` has ended in process %d without its last step: its hold ends",
+        found.command,
+        found.pid,
+    )
+    return etag
 
 
 def _hold_at(checkpoint: ObjectStore, batch: int) -> tuple[Hold, str] | None:
@@ -232,7 +289,9 @@ def _entries(objects: ObjectStore, prefix: str) -> dict[int, ObjectInfo]:
 
 
 def _has_ended(found: Hold) -> bool:
-    """Return whether the process of a hold is known to have ended."""
+    """Return whether the process of a hold is known to have ended, or to have given up."""
+    if found.is_left:
+        return True
     if found.host != socket.gethostname():
         return False
     machine = _process(os.getpid()).rpartition("/")[0]

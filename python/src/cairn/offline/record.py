@@ -9,19 +9,24 @@ Layer: offline.  Spec: docs/checkpoint-format.md#records.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cairn.clock import SYSTEM_CLOCK
+from cairn.errors import DataError
+from cairn.format.fields import as_list, as_object, parse_object
 from cairn.release import RELEASE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cairn.clock import Clock
+    from cairn.format.fields import JsonObject
     from cairn.storage.base import ObjectStore
 
 FOLDER = "cairn-log"
 _OBJECT_BYTES_MAX = 1 << 30
+_NAME = "record.json"
 
 
 class Record:
@@ -59,6 +64,21 @@ class Record:
         self.folder = f"{FOLDER}/{began:%Y%m%dT%H%M%SZ}-{command}-{token}"
         self._write()
 
+    @property
+    def command(self) -> object:
+        """The command that has made it."""
+        return self._fields.get("command")
+
+    @property
+    def steps(self) -> list[Mapping[str, object]]:
+        """What was to be done."""
+        return [as_object(one, "a step") for one in as_list(self._fields["steps"], "steps")]
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether all was done."""
+        return self._fields.get("ended") is not None
+
     def keep(self, key: str) -> None:
         """Keep a copy of an object that will be removed.
 
@@ -76,4 +96,37 @@ class Record:
 
     def _write(self) -> None:
         text = json.dumps(self._fields, indent=1, ensure_ascii=False)
-        self._checkpoint.put(f"{self.folder}/record.json", f"{text}\n".encode())
+        self._checkpoint.put(f"{self.folder}/{_NAME}", f"{text}\n".encode())
+
+
+class FoundRecord(Record):
+    """A record that an earlier process has begun.
+
+    Args:
+        checkpoint: at the query's checkpoint location.
+        folder: where it is.
+        fields: what it has.
+        clock: tells the time.
+    """
+
+    def __init__(
+        self, checkpoint: ObjectStore, folder: str, fields: JsonObject, clock: Clock
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._fields = dict(fields)
+        self.folder = folder
+
+
+def find_records(checkpoint: ObjectStore, clock: Clock = SYSTEM_CLOCK) -> Iterator[FoundRecord]:
+    """Yield the records of a checkpoint, oldest first; those that are damaged are left out."""
+    for info in checkpoint.list(f"{FOLDER}/"):
+        folder, _, name = info.key.rpartition("/")
+        if name != _NAME or folder.count("/") != 1:
+            continue
+        with suppress(DataError):
+            data = checkpoint.get(info.key, max_bytes=_OBJECT_BYTES_MAX).data
+            fields = parse_object(data, "the record")
+            for step in as_list(fields.get("steps"), "steps"):
+                as_object(step, "a step")
+            yield FoundRecord(checkpoint, folder, fields, clock)

@@ -7,7 +7,13 @@ import json
 import pytest
 
 from cairn.errors import CairnError, CorruptError, FormatVersionError
-from cairn.format.spark_log import batch_of, parse_commit, parse_offsets
+from cairn.format.spark_log import (
+    batch_of,
+    encode_commit,
+    encode_offsets,
+    parse_commit,
+    parse_offsets,
+)
 
 CONF = {"spark.sql.shuffle.partitions": "5"}
 METADATA = {"batchWatermarkMs": 7, "batchTimestampMs": 1_719_290_943_839, "conf": CONF}
@@ -164,3 +170,64 @@ def test_only_numbers_are_names_of_entries() -> None:
     names = ["0", "12", "012", "-1", "12.tmp", "12 (1)", "", "²", "1" * 30]
 
     assert [batch_of(name) for name in names] == [0, 12, *[None] * 7]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"v1\n\n0\n-",
+        b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1489180207737}\n0',
+        'v1\n{"batchWatermarkMs":7,"conf":{"a":"\u00e4"},"unknown":{"b":[1]}}\n{"x":1}\n-'.encode(),
+        b'v2\n{"batchWatermarkMs":7,"conf":{},"sourceMetadataInfo":{"s":{}}}\ns:{"x":1}',
+    ],
+)
+def test_an_entry_of_the_offset_log_is_written_as_it_was(data: bytes) -> None:
+    """Byte for byte, with fields that nobody here knows."""
+    assert encode_offsets(parse_offsets(data)) == data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"v1\n{}",
+        b'v1\n{"nextBatchWatermarkMs":11000,"stateUniqueIds":{}}',
+        b'v2\n{"nextBatchWatermarkMs":1,"stateUniqueIds":{"0":[["a"],["b"]]},"unknown":1}',
+        b'v3\n{"nextBatchWatermarkMs":1,"sinkMetadataMap":{"s":{"isActive":true}}}',
+        b'v3\n{"nextBatchWatermarkMs":1,"stateUniqueIds":{"0":[["a"]]},"sinkMetadataMap":{}}',
+    ],
+)
+def test_an_entry_of_the_commit_log_is_written_as_it_was(data: bytes) -> None:
+    """Byte for byte, with fields that nobody here knows."""
+    assert encode_commit(parse_commit(data)) == data
+
+
+def test_an_entry_gets_other_settings() -> None:
+    """All else stays, also the order of the fields."""
+    found = parse_offsets(entry("v2", {**METADATA, "unknown": 1}, "a:1"))
+
+    changed = found.with_conf({"spark.sql.shuffle.partitions": "9", "x": "y", "absent": None})
+    removed = changed.with_conf({"x": None})
+
+    assert parse_offsets(encode_offsets(changed)) == changed
+    assert changed.conf == {"spark.sql.shuffle.partitions": "9", "x": "y"}
+    assert changed.metadata["unknown"] == 1
+    assert removed.conf == {"spark.sql.shuffle.partitions": "9"}
+    assert found.with_conf({"absent": None}) == found
+
+
+@pytest.mark.parametrize(
+    ("version", "with_ids", "without"), [("v1", 2, 1), ("v2", 2, 1), ("v3", 3, 3)]
+)
+def test_an_entry_gets_other_ids(version: str, with_ids: int, without: int) -> None:
+    """Its version says whether the query has checkpoint format 2."""
+    found = parse_commit(entry(version, {"nextBatchWatermarkMs": 5, "unknown": 1}))
+    ids = {0: (("a",), ("b",)), 1: (("c", "d", "e", "f"),)}
+
+    given = found.with_ids(ids)
+    taken = given.with_ids(None)
+
+    assert parse_commit(encode_commit(given)) == given
+    assert (given.version, given.unique_ids) == (with_ids, ids)
+    assert parse_commit(encode_commit(taken)) == taken
+    assert (taken.version, taken.unique_ids) == (without, None)
+    assert given.metadata["unknown"] == taken.metadata["unknown"] == 1

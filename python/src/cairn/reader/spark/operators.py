@@ -277,12 +277,12 @@ def _store(entry: JsonObject, operator: int) -> OperatorStore:
     return OperatorStore(
         name=_folder_name(as_text(entry.get("storeName"), "storeName")),
         prefix_columns=as_int(entry.get("numColsPrefixKey"), "numColsPrefixKey", most=_INT_MAX),
-        schema_keys=tuple(_schema_key(name, operator) for name in names),
+        schema_keys=tuple(schema_key(name, operator) for name in names),
         schema_paths=tuple(names),
     )
 
 
-def _schema_key(path: str, operator: int) -> str:
+def schema_key(path: str, operator: int) -> str:
     """Return the key of a schema file, which Spark names by its URI at the time of the writing.
 
     The checkpoint may have been moved or copied since.
