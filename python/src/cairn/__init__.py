@@ -7,6 +7,7 @@ errors docs/troubleshooting.md, for the state reader docs/reader.md.
 from cairn.changing import gc, repair, restore
 from cairn.errors import CairnError, ConfigError
 from cairn.jar import jar_path
+from cairn.moving import migrate
 from cairn.opening import open_checkpoint
 from cairn.release import RELEASE as __version__  # noqa: N811 - the name that Python's tools read
 from cairn.savepoints import create_savepoint, delete_savepoint, list_savepoints
@@ -21,6 +22,7 @@ __all__ = [
     "gc",
     "jar_path",
     "list_savepoints",
+    "migrate",
     "open_checkpoint",
     "repair",
     "restore",

@@ -28,6 +28,7 @@ COMMANDS = {
     "history": "Show the batches that changed a key.",
     "jar": "Print the path of the jar that Spark needs.",
     "ls": "List the stores, batches or files of a checkpoint.",
+    "migrate": "Move the state to another state store provider.",
     "query": "Query the state by SQL.",
     "repair": "Show what would mend a checkpoint, or mend it.",
     "report": "Write a report about the state as HTML.",

@@ -34,7 +34,14 @@ starts a JVM, and needs an installed Spark. A path without a scheme is a local f
 whole URL where the job leaves it to fs.defaultFS."""
 
 
-_OF_STORAGE = ("s3_endpoint", "s3_region", "hadoop_conf", "jars")
+_OF_STORAGE = (
+    "s3_endpoint",
+    "s3_region",
+    "hadoop_conf",
+    "jars",
+    "to_s3_endpoint",
+    "to_s3_region",
+)
 
 
 class CheckpointCommand(click.Command):
@@ -97,7 +104,7 @@ def _location(_: click.Context, __: click.Parameter, value: str | None) -> str |
     return value
 
 
-def _url(_: click.Context, __: click.Parameter, value: str) -> str:
+def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     if value and not value.startswith(("http://", "https://")):
         raise click.BadParameter(f"{value!r} is not a URL; write it as https://host[:port].")
     return value
@@ -182,6 +189,52 @@ def _with_place(command: Command, *, is_required: bool) -> Command:
             type=click.Path(exists=True, dir_okay=False),
             help="Jar of a file system that Spark does not have, e.g. hadoop-azure; "
             "may be repeated.",
+        ),
+    ]
+    decorated: Command = _with(run, parameters)
+    return decorated
+
+
+def with_target(command: Command) -> Command:
+    """Add --to and the options of its storage; the command gets ``target``, or ``None``.
+
+    REQUIRES: ``with_place``, which is applied after this. The target has the options of the
+    location, unless it has its own.
+    """
+
+    @functools.wraps(command)
+    def run(
+        *,
+        place: Place,
+        target_location: str | None,
+        to_s3_endpoint: str | None,
+        to_s3_region: str | None,
+        **others: object,
+    ) -> object:
+        options = dict(place.options)
+        if to_s3_endpoint is not None:
+            options["endpoint_url"] = to_s3_endpoint
+        if to_s3_region is not None:
+            options["region"] = to_s3_region
+        target = None if target_location is None else Place(target_location, options)
+        return command(place=place, target=target, **others)
+
+    parameters = [
+        click.option(
+            "--to",
+            "target_location",
+            metavar="LOCATION",
+            callback=_location,
+            help="An empty place for the new checkpoint: as LOCATION, also of another storage.",
+        ),
+        click.option(
+            "--to-s3-endpoint",
+            metavar="URL",
+            callback=_url,
+            help="URL of the S3 service of --to. Default: --s3-endpoint.",
+        ),
+        click.option(
+            "--to-s3-region", help="Region of the S3 service of --to. Default: --s3-region."
         ),
     ]
     decorated: Command = _with(run, parameters)
@@ -296,6 +349,14 @@ with_local_dir: Callable[[Command], Command] = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder on the local disk for new snapshots, as large as the largest partition. "
     "Default: the folder of temporary files.",
+)
+
+
+with_processes: Callable[[Command], Command] = click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that move stores at the same time. Default: one per processor.",
 )
 
 

@@ -15,6 +15,8 @@ import click
 if TYPE_CHECKING:
     from typing import TextIO
 
+    from cairn.offline.move.running import MoveProgress
+
 
 def standard_output() -> BinaryIO:
     """Return where rows go.
@@ -40,6 +42,20 @@ def show_partitions(done: int, count: int) -> None:
 def show_steps(done: int, count: int) -> None:
     """Show how many steps were carried out, there as well."""
     _show(done, count, "steps")
+
+
+def show_move(progress: MoveProgress) -> None:
+    """Show how far a move is, there as well."""
+    if is_terminal(sys.stderr):
+        left = progress.seconds_left
+        text = (
+            f"{progress.stores:,} of {progress.of_stores:,} stores, {progress.rows:,} rows, "
+            f"{progress.stored_bytes / 1e6:,.0f} MB"
+        )
+        if left is not None and progress.stores < progress.of_stores:
+            text += f", {left:,.0f} s left"
+        end = "\n" if progress.stores == progress.of_stores else ""
+        click.echo(f"\r{text}    {end}", err=True, nl=False)
 
 
 def _show(done: int, count: int, what: str) -> None:

@@ -128,12 +128,37 @@ class Holding:
             CairnError: the hold could not be removed: the next command does that. It is only
                 logged if there is another error.
         """
+        if not self._key:
+            return
         try:
             self._checkpoint.delete([self._key])
         except CairnError as error:
             if not any(failure):
                 raise
             _LOG.warning("the hold stays: %s", error)
+
+    def become(self, batch: int, data: bytes) -> None:
+        """Make the hold the plan of its batch, or find that it is planned so.
+
+        Args:
+            batch: whose plan it is: that of the hold, or one that is planned.
+            data: of the entry.
+
+        Raises:
+            InUseError: there is another entry.
+        """
+        key = f"{OFFSETS_PREFIX}{batch}"
+        found = self._checkpoint.get(key, max_bytes=_ENTRY_BYTES_MAX)
+        if found.data == data:
+            return
+        held = hold_format.parse(found.data)
+        if held is None or held.token != self.token:
+            raise self._in_use(f"{key} was written meanwhile")
+        try:
+            self._checkpoint.put_if_match(key, data, found.etag)
+        except PreconditionFailedError:
+            raise self._in_use(f"{key} was written just now") from None
+        self._key = ""
 
     def leave(self) -> None:
         """Let the hold stand, for the same command to take it over. Never raises."""

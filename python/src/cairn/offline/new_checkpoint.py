@@ -38,7 +38,7 @@ from cairn.offline.spark_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cairn.clock import Clock, Entropy
     from cairn.format.spark_log import OffsetEntry, UniqueIds
@@ -105,6 +105,12 @@ class NewCheckpoint:
         self._query_id = str(uuid.UUID(hex=entropy.token(16), version=4))
         self._record: Record | None = None
         self._logs = _read_logs(view)
+
+    @property
+    def record(self) -> Record:
+        """The record of the work, also that of a killed process. REQUIRES: it is entered."""
+        assert self._record is not None  # noqa: S101 - see above
+        return self._record
 
     # -- the place -------------------------------------------------------------------------------
 
@@ -251,6 +257,7 @@ class NewCheckpoint:
         conf: Mapping[str, str | None] = _NOTHING,
         unique_ids: UniqueIds | None = None,
         checkpoint_format: int | None = None,
+        done: Sequence[Mapping[str, object]] = (),
     ) -> None:
         """Store the logs, and let drivers use the checkpoint. REQUIRES: the state is there.
 
@@ -259,6 +266,7 @@ class NewCheckpoint:
             unique_ids: the checkpoint ids of the batch; ``None``: those of the source.
             checkpoint_format: 1: the state has no ids any more; ``None``: that of the source, or
                 that of ``unique_ids``.
+            done: what was done, for the record; empty: what was to be done.
 
         Raises:
             InUseError: a driver has used the place meanwhile.
@@ -270,7 +278,7 @@ class NewCheckpoint:
             for key, data in self._entries(conf, unique_ids, checkpoint_format):
                 self._target.put(key, data)
             self._require_only_hold(self._view.batch + 2)
-            record.end(record.steps)
+            record.end(done or record.steps)
         self._holding.end()
 
     def _entries(

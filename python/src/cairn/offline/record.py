@@ -4,6 +4,7 @@ Layer: offline.  Spec: docs/checkpoint-format.md#records.
 
     cairn-log/<time>-<command>-<token>/record.json
     cairn-log/<time>-<command>-<token>/removed/<key>
+    cairn-log/<time>-<command>-<token>/results/<part>.json      ; until all is done
 """
 
 from __future__ import annotations
@@ -75,6 +76,18 @@ class Record:
         return [as_object(one, "a step") for one in as_list(self._fields["steps"], "steps")]
 
     @property
+    def results(self) -> str:
+        """Folder for the results of parts of the work, until all is done."""
+        return f"{self.folder}/results"
+
+    @property
+    def done(self) -> list[Mapping[str, object]]:
+        """What was done; empty before the end."""
+        return [
+            as_object(one, "what was done") for one in as_list(self._fields.get("done", []), "done")
+        ]
+
+    @property
     def is_ended(self) -> bool:
         """Whether all was done."""
         return self._fields.get("ended") is not None
@@ -89,10 +102,12 @@ class Record:
         self._checkpoint.put(f"{self.folder}/removed/{key}", data)
 
     def end(self, done: Sequence[Mapping[str, object]]) -> None:
-        """Note what was done."""
+        """Note what was done; the results of parts are not needed any more."""
         self._fields["done"] = list(done)
         self._fields["ended"] = self._clock.now().isoformat(timespec="seconds")
         self._write()
+        if results := [info.key for info in self._checkpoint.list(f"{self.results}/")]:
+            self._checkpoint.delete(results)
 
     def _write(self) -> None:
         text = json.dumps(self._fields, indent=1, ensure_ascii=False)

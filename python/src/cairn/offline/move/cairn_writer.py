@@ -21,7 +21,10 @@ from cairn.format.header import Base, ChangelogHeader
 from cairn.format.ops import OP_PUT
 from cairn.ids import Attempt, CheckpointId, VersionRef
 from cairn.offline.move.family_types import column_families
+from cairn.offline.move.stored_values import stored_values
 from cairn.offline.move.target import Written
+from cairn.reader.spark.logs import ROW_CHECKSUM
+from cairn.reader.stores.values import ValueForm
 from cairn.rocks import RocksDb, engine_description
 from cairn.store.rows.sorting import key_order
 
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cairn.checkpoint.transfers import TransferResources
-    from cairn.format.manifest import Manifest
     from cairn.offline.move.target import TargetStore
     from cairn.reader.rows.stored import StoredRows
     from cairn.rocks import RocksMemory
@@ -52,7 +54,6 @@ class CairnWriter:
         memory: of RocksDB.
         resources: of uploads.
         work: names this piece of work.
-        previous: the newest manifest of the store: what it retains can be purged later.
     """
 
     def __init__(
@@ -64,16 +65,18 @@ class CairnWriter:
         resources: TransferResources,
         *,
         work: str,
-        previous: Manifest | None = None,
     ) -> None:
         self._root = root
         self._target = target
         self._directory = directory
         self._resources = resources
         self._work = work
-        self._previous = previous
         self._families = column_families(target)
         self._lists = frozenset(one.id for one in self._families.values() if one.multi)
+        has_checksums = target.conf.flag(ROW_CHECKSUM)
+        self._forms = {
+            one.name: ValueForm(one.form.is_list, has_checksums, b"") for one in target.families
+        }
         self._counts = {one.id: 0 for one in self._families.values()}
         self._run: list[pa.RecordBatch] = []
         self._run_bytes = 0
@@ -86,11 +89,12 @@ class CairnWriter:
         if not count:
             return
         cf = self._families[family].id
+        values = stored_values(rows.keys, rows.values, self._forms[family])
         columns: list[Any] = [
             pa.array(np.full(count, OP_PUT, np.uint8)),
             pa.array(np.full(count, cf, np.uint16)),
             rows.keys.cast(pa.binary()),
-            rows.values.cast(pa.binary()),
+            values.cast(pa.binary()),
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=changelog.CHANGELOG_SCHEMA)
         self._counts[cf] += count
@@ -144,7 +148,7 @@ class CairnWriter:
             changelogs=(),
         )
         stored = uploader.upload(
-            snapshot, content, known={}, previous=self._previous, pending=uploader.new_pending()
+            snapshot, content, known={}, previous=None, pending=uploader.new_pending()
         )
         if not stored.won:
             raise BusyError("another writer has stored this snapshot", next_step="repeat it")

@@ -1,20 +1,19 @@
 """Digest: a number for the rows of a family, whatever their order.
 
-Layer: offline.move. Sums modulo 2**64; ``w[i]`` are fixed odd numbers, ``mix`` is a bijection of 64
+Layer: offline.move. Sums modulo 2**64; ``w[i]`` are fixed numbers, ``mix`` is a bijection of 64
 bits (the last steps of SplitMix64).
 
     digest := the sum of hash(row) over all rows
     hash   := mix( part(key) + mix( part(value) ) )
-    part   := the sum of byte[i] * w[i], plus length * w[-1]    ; up to 4,096 bytes
-            | XXH3 of the bytes                                 ; longer ones
+    part   := length + the sum of mix( word[i] + w[i] )    ; u64le, the last one padded with zeros
+            | XXH3 of the bytes                            ; of more than 4,096
 
-Two rows that differ have one hash with a probability of 2**-56. It finds what went wrong, and is no
-protection against somebody who chooses rows.
+It finds what went wrong, and is no protection against somebody who chooses rows.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.uint64]
 
 _LONGEST = 4096
+_WORD_BYTES = 8
 _STEP_BYTES = 1 << 20
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -40,7 +40,7 @@ def _mixed(numbers: Numbers) -> Numbers:
     return numbers ^ (numbers >> np.uint64(31))
 
 
-_WEIGHTS = _mixed(np.arange(1, _LONGEST + 2, dtype=np.uint64) * np.uint64(_GOLDEN)) | np.uint64(1)
+_WEIGHTS = _mixed(np.arange(1, _LONGEST // _WORD_BYTES + 1, dtype=np.uint64) * np.uint64(_GOLDEN))
 
 
 class Digest:
@@ -65,7 +65,7 @@ class Digest:
 def _parts(column: pa.Array[Any]) -> Numbers:
     spans = Spans.of(column)
     sizes = spans.sizes
-    result = sizes.astype(np.uint64) * _WEIGHTS[-1]
+    result = sizes.astype(np.uint64)
     is_long = sizes > _LONGEST
     for place in np.flatnonzero(is_long).tolist():
         start, end = int(spans.starts[place]), int(spans.ends[place])
@@ -83,12 +83,22 @@ def _parts(column: pa.Array[Any]) -> Numbers:
 
 
 def _sums(data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Numbers:
-    """Return the weighted sums of rows that are neither empty nor long."""
-    width = int(sizes[0])
-    if bool((sizes == width).all()):
-        places = starts[:, None] + np.arange(width)
-        return (data[places] * _WEIGHTS[:width]).sum(axis=1, dtype=np.uint64)
+    """Return the sums of the mixed words of rows that are neither empty nor long."""
+    counts = -(-sizes // _WORD_BYTES)
+    width, words = int(sizes[0]), int(counts[0])
+    if bool((sizes == width).all()) and bool((np.diff(starts) == width).all()):
+        first = int(starts[0])
+        cells = np.zeros((len(sizes), words * _WORD_BYTES), np.uint8)
+        cells[:, :width] = data[first : first + len(sizes) * width].reshape(-1, width)
+        mixed = _mixed(cells.view("<u8") + _WEIGHTS[:words])
+        return cast("Numbers", mixed.sum(axis=1, dtype=np.uint64))
+    firsts = np.cumsum(counts) - counts
     offsets = np.cumsum(sizes) - sizes
     within = np.arange(int(sizes.sum())) - np.repeat(offsets, sizes)
-    cells = data[np.repeat(starts, sizes) + within] * _WEIGHTS[within]
-    return np.add.reduceat(cells, offsets)
+    padded = np.zeros(int(counts.sum()) * _WORD_BYTES, np.uint8)
+    padded[np.repeat(firsts * _WORD_BYTES, sizes) + within] = data[
+        np.repeat(starts, sizes) + within
+    ]
+    places = np.arange(int(counts.sum())) - np.repeat(firsts, counts)
+    mixed = _mixed(padded.view("<u8") + _WEIGHTS[places])
+    return cast("Numbers", np.add.reduceat(mixed, firsts))

@@ -25,8 +25,8 @@ import pyarrow as pa
 from cairn.checksum import crc32c, crc32c_file
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
 from cairn.errors import InternalError
-from cairn.offline.move.rocksdb_values import stored_values
 from cairn.offline.move.row_checksums import joined
+from cairn.offline.move.stored_values import stored_values
 from cairn.offline.move.target import Written
 from cairn.reader.spark.logs import ROW_CHECKSUM, TABLE_FORMAT
 from cairn.reader.stores.base import DEFAULT_FAMILY

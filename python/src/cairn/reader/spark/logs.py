@@ -184,6 +184,11 @@ class StateConf:
         return CorruptError(f"{name} has a value that Spark refuses", object_name=self.object_name)
 
 
+def class_of(provider: Provider) -> str:
+    """Return the class of a provider, as the offset log names it."""
+    return next(name for name, one in _PROVIDERS.items() if one == provider)
+
+
 def list_batches(checkpoint: ObjectStore) -> Batches:
     """Return the batches of a query; two LISTs.
 

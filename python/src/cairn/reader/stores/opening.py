@@ -47,6 +47,12 @@ def _reader_pins() -> ReaderPins:
     return pins
 
 
+def in_order_of_ids(stores: Collection[str]) -> list[str]:
+    """Return the stores of an operator in the order in which the commit log has their ids."""
+    order = _STORES_OF_A_JOIN.index
+    return sorted(stores, key=order) if len(stores) > 1 else list(stores)
+
+
 @dataclass(frozen=True, slots=True)
 class StorePlace:
     """One store of an operator at one version, in all its partitions.

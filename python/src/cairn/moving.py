@@ -1,0 +1,58 @@
+"""The functions that move the state of a query: each returns a plan, whose ``apply`` moves it.
+
+Layer: cli's side (nothing below imports it); what does the work is imported by the first call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cairn.offline.migrate import MigrationPlan
+
+
+def migrate(
+    location: str,
+    *,
+    to: str | None,
+    provider: str,
+    storage_options: Mapping[str, Any] | None = None,
+    to_storage_options: Mapping[str, Any] | None = None,
+) -> MigrationPlan:
+    """Return what moves the state of a query to another provider; ``plan.apply()`` moves it.
+
+    ``plan.apply(session)`` does it in tasks of Spark. The query goes on from the new checkpoint.
+    Close the plan, or use it in a ``with`` statement.
+
+    Args:
+        location: the query's ``checkpointLocation``, of Cairn's or of Spark's providers; see
+            ``open_checkpoint``.
+        to: an empty place for the new checkpoint; ``None``: the same checkpoint gets a batch
+            without input, whose state is in the files of the other provider.
+        provider: ``cairn``, ``rocksdb`` or ``hdfs``.
+        storage_options: see ``open_checkpoint``.
+        to_storage_options: those of ``to``; ``None``: the same.
+
+    Raises:
+        UnsupportedStateError: the provider has no such state; names the operator.
+        NotThereError: there is no query at this location, or no batch is committed.
+        InUseError: another command changes the checkpoint.
+        ConfigError, SchemeError: as for ``open_checkpoint``, or the provider is unknown.
+    """
+    from cairn.clock import SYSTEM_CLOCK  # noqa: PLC0415 - see opening
+    from cairn.errors import ConfigError  # noqa: PLC0415
+    from cairn.offline.migrate import MigrationPlan  # noqa: PLC0415
+    from cairn.offline.move.moving import Location  # noqa: PLC0415
+    from cairn.reader.spark.logs import Provider  # noqa: PLC0415
+
+    if provider not in get_args(Provider):
+        raise ConfigError(
+            f"there is no provider {provider!r}",
+            next_step=f"choose one of {', '.join(get_args(Provider))}",
+        )
+    source = Location(location, storage_options or {})
+    options = source.options if to_storage_options is None else to_storage_options
+    target = None if to is None else Location(to, options)
+    return MigrationPlan(source, target, cast("Provider", provider), SYSTEM_CLOCK)

@@ -1,0 +1,149 @@
+"""AppendedBatch: a batch without input behind the last one, with another state.
+
+Layer: offline.  Spec: docs/checkpoint-format.md#appended-batches. Its plan has the offsets of the
+batch before, so a driver goes on behind it with the input that comes next. No entry of the logs is
+changed. The hold becomes the plan; the commit follows at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
+from cairn.errors import AlreadyExistsError, InUseError
+from cairn.format.spark_log import COMMITS_PREFIX, OFFSETS_PREFIX, encode_commit, encode_offsets
+from cairn.offline.hold import HeldCheckpoint
+from cairn.offline.record import Record, find_records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cairn.clock import Clock, Entropy
+    from cairn.format.spark_log import UniqueIds
+    from cairn.reader.batch import BatchView
+    from cairn.storage.base import ObjectStore
+
+
+class AppendedBatch:
+    """See the module. While it is entered, no driver uses the checkpoint.
+
+    Args:
+        checkpoint: at the query's checkpoint location.
+        view: the last committed batch.
+        command: of ``cairn``.
+        work: what tells this piece of work from others of the command, as JSON values: the
+            options. The batch is added.
+        clock: tells the time.
+        entropy: makes ids.
+
+    Attributes:
+        number: of the batch.
+    """
+
+    def __init__(
+        self,
+        checkpoint: ObjectStore,
+        view: BatchView,
+        command: str,
+        work: Mapping[str, object],
+        clock: Clock = SYSTEM_CLOCK,
+        entropy: Entropy = SYSTEM_ENTROPY,
+    ) -> None:
+        self.number = view.batch + 1
+        self._checkpoint = checkpoint
+        self._view = view
+        self._command = command
+        self._work = {"batch": self.number} | {**work}
+        self._clock = clock
+        self._held = HeldCheckpoint(checkpoint, command, clock, entropy)
+        self._record: Record | None = None
+
+    @property
+    def record(self) -> Record:
+        """The record of the work, also that of a killed process. REQUIRES: it is entered."""
+        assert self._record is not None  # noqa: S101 - see above
+        return self._record
+
+    def __enter__(self) -> Self:
+        """Hold the checkpoint.
+
+        Raises:
+            InUseError: a driver seems to run, another command holds the checkpoint, or the last
+                batch is planned but not committed.
+        """
+        self._held.__enter__()
+        try:
+            self._record = self._unfinished()
+            self._require_ended()
+            self._record = self._record or Record(
+                self._checkpoint, self._command, self._held.token, [self._work], self._clock
+            )
+        except BaseException as error:
+            self._held.__exit__(error)
+            raise
+        return self
+
+    def _require_ended(self) -> None:
+        """Require that the batch before is the last one, also the last one that is planned."""
+        batches = self._held.batches
+        last = batches.planned[-1]
+        is_own = last == self.number and self._record is not None
+        if batches.committed[-1] == self._view.batch and (last == self._view.batch or is_own):
+            return
+        raise InUseError(
+            f"batch {last} is planned, and not committed",
+            object_name=self._checkpoint.object_url(f"{OFFSETS_PREFIX}{last}"),
+            next_step="start the query once more, so that it ends this batch, and stop it; or name "
+            "another place by --to, where the query repeats the batch",
+        )
+
+    def _unfinished(self) -> Record | None:
+        """Return the record of the same work that a process has left."""
+        return next(
+            (
+                one
+                for one in find_records(self._checkpoint, self._clock)
+                if one.command == self._command and one.steps == [self._work] and not one.is_ended
+            ),
+            None,
+        )
+
+    def finish(
+        self,
+        *,
+        conf: Mapping[str, str | None],
+        unique_ids: UniqueIds | None,
+        checkpoint_format: int,
+        done: Sequence[Mapping[str, object]],
+    ) -> None:
+        """Store the entries of the logs. REQUIRES: the state is there.
+
+        Args:
+            conf: settings of the query that change; ``None`` removes one.
+            unique_ids: the checkpoint ids of the batch; ``None`` in checkpoint format 1.
+            checkpoint_format: Spark's, of the batch.
+            done: what was done, for the record.
+
+        Raises:
+            InUseError: a driver has used the checkpoint meanwhile.
+            UnavailableError and other storage errors: the same work may be done again.
+        """
+        self._held.check()
+        commit = self._view.commit
+        if unique_ids is not None or checkpoint_format == 1:
+            commit = commit.with_ids(unique_ids)
+        self._held.become(self.number, encode_offsets(self._view.conf.entry.with_conf(conf)))
+        key = f"{COMMITS_PREFIX}{self.number}"
+        try:
+            self._checkpoint.put_if_absent(key, encode_commit(commit))
+        except AlreadyExistsError:
+            raise InUseError(
+                f"a driver has run batch {self.number} meanwhile: nothing was changed",
+                object_name=self._checkpoint.object_url(key),
+                next_step="stop the query, and repeat the command",
+            ) from None
+        self.record.end(done)
+
+    def __exit__(self, *failure: object) -> None:
+        """Let drivers use the checkpoint."""
+        self._held.__exit__(*failure)

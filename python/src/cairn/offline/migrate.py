@@ -1,0 +1,267 @@
+"""migrate: the state of a query in the files of another provider.
+
+Layer: offline.  Spec: docs/moving.md#migrate. The state is that of the last committed batch. It
+goes to a new checkpoint, which keeps the numbers of batches, or into the same one by a batch
+without input. Each store is written, read back, and compared with what was read.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from cairn.errors import ConfigError, InUseError, NotThereError
+from cairn.format.spark_log import CHECKPOINT_FORMAT, COMMITS_PREFIX, PROVIDER
+from cairn.offline.appended_batch import AppendedBatch
+from cairn.offline.hold import list_unheld
+from cairn.offline.move.checks import movable_stores
+from cairn.offline.move.moving import Move
+from cairn.offline.move.running import run_move
+from cairn.offline.new_checkpoint import NewCheckpoint
+from cairn.reader.batch import BatchView
+from cairn.reader.spark.logs import class_of
+from cairn.reader.stores.base import ReadLimits
+from cairn.reader.stores.opening import in_order_of_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from cairn.clock import Clock
+    from cairn.format.spark_log import UniqueIds
+    from cairn.offline.move.moving import Location, Moved, StoreRef
+    from cairn.offline.move.running import MoveProgress
+    from cairn.reader.spark.logs import Batches, Provider
+
+_COMMAND = "migrate"
+
+
+@dataclass(frozen=True, slots=True)
+class MigratedFamily:
+    """One kind of rows, in all partitions.
+
+    Attributes:
+        operator: its operator's number.
+        store: Spark's name of its store.
+        family: Spark's name of the column family.
+        partitions: how many have been moved.
+        keys: their number, on both sides.
+        digest: of the rows in the form of the source: the sum over the partitions, of 64 bits.
+    """
+
+    operator: int
+    store: str
+    family: str
+    partitions: int
+    keys: int
+    digest: str
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Return what a record has."""
+        return cls(**fields)
+
+
+class MigrationPlan:
+    """What a migration does; ``apply`` does it. Close it, or use it in a ``with`` statement.
+
+    Args:
+        source: the checkpoint. It is only read, unless it is the target, too.
+        target: an empty place; ``None``: the same checkpoint.
+        provider: whose files the state will be in.
+        clock: tells the time.
+
+    Attributes:
+        batch: the last committed one, whose state is moved.
+        former: whose files the state is in.
+        provider: whose files it will be in.
+        stores: what is moved.
+        checkpoint_format: Spark's, of the target.
+
+    Raises:
+        NotThereError: no batch is committed.
+        UnsupportedStateError: the provider has no such state; names the operator.
+        ConfigError: the state is in its files already, and no other place is named.
+        InUseError: another command changes the checkpoint.
+    """
+
+    def __init__(
+        self, source: Location, target: Location | None, provider: Provider, clock: Clock
+    ) -> None:
+        self._source, self._target = source, target
+        self._clock = clock
+        self.provider = provider
+        with ExitStack() as opened:
+            self._objects = opened.enter_context(source.open())
+            self._objects.cleans = False
+            self._batches = self._list_batches()
+            if not self._batches.committed:
+                raise NotThereError(
+                    "the query has not committed a batch yet",
+                    object_name=self._objects.object_url(COMMITS_PREFIX),
+                    next_step="there is no state: start the query with a new checkpoint",
+                )
+            self.batch = self._batches.committed[-1]
+            self._view = BatchView(self._objects, self.batch)
+            self.former = self._view.provider
+            if target is None and self.former == provider:
+                raise ConfigError(
+                    f"the state is in the files of {provider} already",
+                    object_name=self._objects.url,
+                    next_step="name another provider, or another place by --to",
+                )
+            self.checkpoint_format = 1 if provider == "hdfs" else self._view.checkpoint_format
+            self.stores = movable_stores(self._view, provider)
+            self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        """Return the plan."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connections."""
+        self.close()
+
+    def apply(
+        self,
+        *,
+        session: Any = None,  # noqa: ANN401 - pyspark is no dependency
+        processes: int | None = None,
+        local_dir: Path | None = None,
+        progress: Callable[[MoveProgress], None] | None = None,
+    ) -> tuple[MigratedFamily, ...]:
+        """Move the state; return what was moved and compared.
+
+        If it is cut off, the same call goes on with the stores that are left.
+
+        Args:
+            session: a ``SparkSession``: each store is a task of it. Its executors need Cairn, and
+                the rights to read and write both places. ``None``: processes of this machine.
+            processes: how many; ``None``: one per processor.
+            local_dir: on the local disk of each machine, as large as the largest partitions that
+                are moved at a time. ``None``: the folder of temporary files.
+            progress: called after each store.
+
+        Raises:
+            InUseError: a driver seems to use one of both places.
+            AlreadyExistsError: the target is not empty.
+            CorruptError: the source cannot be read, or rows differ when they are read back.
+            CairnError: the target is not whole, and no driver starts on it.
+        """
+        run = {"session": session, "processes": processes, "progress": progress}
+        if self._target is None:
+            with AppendedBatch(
+                self._objects, self._view, _COMMAND, self._work, self._clock
+            ) as batch:
+                moved = self._run(self._source, batch.number, batch.record.results, local_dir, run)
+                done = _summary(moved)
+                batch.finish(
+                    conf=self._conf,
+                    unique_ids=self._ids(moved),
+                    checkpoint_format=self.checkpoint_format,
+                    done=_as_json(done),
+                )
+            return done
+        with self._target.open() as objects:
+            new = NewCheckpoint(
+                objects, self._view, _COMMAND, self._work, keep_id=True, clock=self._clock
+            )
+            with new:
+                if new.is_done:
+                    new.finish()
+                    return tuple(MigratedFamily.of(one) for one in new.record.done)
+                new.copy_spark_files()
+                moved = self._run(self._target, self.batch, new.record.results, local_dir, run)
+                self._require_same_logs()
+                done = _summary(moved)
+                new.finish(
+                    conf=self._conf,
+                    unique_ids=self._ids(moved),
+                    checkpoint_format=self.checkpoint_format,
+                    done=_as_json(done),
+                )
+        return done
+
+    @property
+    def _work(self) -> dict[str, object]:
+        return {"provider": self.provider}
+
+    @property
+    def _conf(self) -> dict[str, str | None]:
+        changes: dict[str, str | None] = {PROVIDER: class_of(self.provider)}
+        if self.checkpoint_format != self._view.checkpoint_format:
+            changes[CHECKPOINT_FORMAT] = str(self.checkpoint_format)
+        return changes
+
+    def _run(
+        self,
+        target: Location,
+        batch: int,
+        results: str,
+        local_dir: Path | None,
+        run: Mapping[str, Any],
+    ) -> dict[StoreRef, Moved]:
+        conf = self._view.conf
+        move = Move(
+            source=self._source,
+            source_batch=self.batch,
+            target=target,
+            batch=batch,
+            checkpoint_format=self.checkpoint_format,
+            conf=replace(conf, entry=conf.entry.with_conf(self._conf)),
+            results=results,
+            token=_COMMAND,
+            memory_bytes=ReadLimits().memory_bytes,
+            local_dir=None if local_dir is None else str(local_dir),
+        )
+        return run_move(move, self.stores, **run)
+
+    def _ids(self, moved: Mapping[StoreRef, Moved]) -> UniqueIds | None:
+        """Return the checkpoint ids of the batch; ``None`` in format 1."""
+        if self.checkpoint_format == 1:
+            return None
+        found: dict[int, list[list[str]]] = {}
+        by_place: dict[tuple[int, int], dict[str, str]] = {}
+        for ref, one in moved.items():
+            ids = by_place.setdefault((ref.operator, ref.partition), {})
+            ids[ref.store] = str(one.checkpoint_id)
+        for (operator, _), ids in sorted(by_place.items()):
+            found.setdefault(operator, []).append([ids[name] for name in in_order_of_ids(ids)])
+        return {operator: tuple(map(tuple, ids)) for operator, ids in found.items()}
+
+    def _list_batches(self) -> Batches:
+        batches, hold = list_unheld(self._objects)
+        if hold is not None and self._target is not None:
+            raise hold
+        return batches
+
+    def _require_same_logs(self) -> None:
+        if self._list_batches() != self._batches:
+            raise InUseError(
+                "the query has gone on while its state was moved",
+                object_name=self._objects.url,
+                next_step="stop it, delete the new checkpoint, and repeat the command",
+            )
+
+
+def _summary(moved: Mapping[StoreRef, Moved]) -> tuple[MigratedFamily, ...]:
+    keys: dict[tuple[int, str, str], list[int]] = {}
+    for ref, one in moved.items():
+        for family, count in one.keys.items():
+            total = keys.setdefault((ref.operator, ref.store, family), [0, 0, 0])
+            total[0] += 1
+            total[1] += count
+            total[2] = (total[2] + int(one.digests[family], 16)) % 2**64
+    return tuple(
+        MigratedFamily(*name, partitions, count, f"{digest:016x}")
+        for name, (partitions, count, digest) in sorted(keys.items())
+    )
+
+
+def _as_json(done: tuple[MigratedFamily, ...]) -> list[dict[str, object]]:
+    return [asdict(one) for one in done]

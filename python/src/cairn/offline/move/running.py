@@ -1,0 +1,273 @@
+"""Running a move: its stores in processes of this machine, or in tasks of Spark.
+
+Layer: offline.move. Each store ends with a result in the target (``moving``), so that whoever
+repeats the move goes on with the stores that are left. A process of this machine gets the move, and
+then one store after the other, as pickles through its standard input; it ends with that.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
+
+from cairn.errors import CairnError, InternalError, RetryableError, unexpected
+from cairn.offline.move.moving import StoreMover, read_results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from cairn.offline.move.moving import Move, Moved, StoreRef
+
+_LOOK_EVERY_S = 2.0
+_PROCESSES_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class MoveProgress:
+    """How far a move is.
+
+    Attributes:
+        stores: how many are done.
+        of_stores: how many there are.
+        rows: of the stores that are done.
+        stored_bytes: of the stores that are done.
+        seconds_left: by the speed so far; ``None``: not known yet.
+    """
+
+    stores: int
+    of_stores: int
+    rows: int
+    stored_bytes: int
+    seconds_left: float | None
+
+
+class _Meter:
+    """Reports the progress of a move."""
+
+    def __init__(
+        self,
+        stores: Sequence[StoreRef],
+        done: dict[StoreRef, Moved],
+        report: Callable[[MoveProgress], None] | None,
+    ) -> None:
+        self._of_stores = len(stores)
+        self._before = len(done)
+        self._report = report
+        self._began = time.monotonic()
+        self.done = done
+
+    def add(self, *results: Moved) -> None:
+        """Count results that are new."""
+        self.done.update((one.store, one) for one in results)
+        if self._report is None:
+            return
+        here = len(self.done) - self._before
+        left = self._of_stores - len(self.done)
+        seconds = (time.monotonic() - self._began) / here * left if here else None
+        self._report(
+            MoveProgress(
+                stores=len(self.done),
+                of_stores=self._of_stores,
+                rows=sum(sum(one.keys.values()) for one in self.done.values()),
+                stored_bytes=sum(one.stored_bytes for one in self.done.values()),
+                seconds_left=seconds,
+            )
+        )
+
+
+def run_move(
+    move: Move,
+    stores: Sequence[StoreRef],
+    *,
+    session: Any = None,  # noqa: ANN401 - pyspark is no dependency
+    processes: int | None = None,
+    progress: Callable[[MoveProgress], None] | None = None,
+) -> dict[StoreRef, Moved]:
+    """Move stores, and return all results; those that are there already are not moved again.
+
+    Args:
+        move: what they have in common.
+        stores: all of them.
+        session: a ``SparkSession``: each store is a task of it. ``None``: processes of this
+            machine.
+        processes: how many; ``None``: one per processor.
+        progress: called after each store.
+
+    Raises:
+        CairnError: a store could not be moved; those that were are not moved again.
+    """
+    with move.target.open() as target:
+        wanted = frozenset(stores)
+        done = {ref: one for ref, one in read_results(target, move).items() if ref in wanted}
+        left = [ref for ref in stores if ref not in done]
+        meter = _Meter(stores, done, progress)
+        meter.add()
+        if session is not None:
+            for results in _in_spark(session, move, left, lambda: read_results(target, move)):
+                meter.add(*results)
+        else:
+            count = min(processes or os.cpu_count() or 1, _PROCESSES_MAX)
+            for one in _here(move, left, count):
+                meter.add(one)
+    return meter.done
+
+
+def _here(move: Move, stores: Sequence[StoreRef], count: int) -> Iterator[Moved]:
+    """Move stores in processes of this machine; of one store in this process."""
+    if len(stores) < 2 or count < 2:  # noqa: PLR2004 - nothing would run beside another
+        if stores:
+            with StoreMover(move) as mover:
+                yield from map(mover.move, stores)
+        return
+    todo: queue.SimpleQueue[StoreRef] = queue.SimpleQueue()
+    for ref in stores:
+        todo.put(ref)
+    with ThreadPoolExecutor(min(count, len(stores))) as threads:
+        moved: queue.SimpleQueue[Moved | None] = queue.SimpleQueue()
+        runs = [threads.submit(_drive, move, todo, moved) for _ in range(min(count, len(stores)))]
+        for _ in runs:
+            while (one := moved.get()) is not None:
+                yield one
+        for run in runs:
+            run.result()
+
+
+def _drive(
+    move: Move, todo: queue.SimpleQueue[StoreRef], moved: queue.SimpleQueue[Moved | None]
+) -> None:
+    """Move stores in a process of its own, until none is left or one fails."""
+    try:
+        with _Process(move) as process:
+            while True:
+                try:
+                    ref = todo.get_nowait()
+                except queue.Empty:
+                    return
+                moved.put(process.move(ref))
+    except BaseException:
+        with suppress(queue.Empty):  # the others end after their store
+            while True:
+                todo.get_nowait()
+        raise
+    finally:
+        moved.put(None)
+
+
+class _Process:
+    """A process that moves stores; ends with the ``with``."""
+
+    def __init__(self, move: Move) -> None:
+        command = [sys.executable, "-m", __name__]
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._send(move)
+
+    def _send(self, value: object) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - a pipe
+        with suppress(BrokenPipeError):  # its end is seen by the next answer
+            pickle.dump(value, self._process.stdin)
+            self._process.stdin.flush()
+
+    def move(self, ref: StoreRef) -> Moved:
+        """Move a store.
+
+        Raises:
+            CairnError: it could not be moved, or the process has ended.
+        """
+        self._send(ref)
+        assert self._process.stdout is not None  # noqa: S101 - a pipe
+        try:
+            answer = pickle.load(self._process.stdout)  # noqa: S301 - of this program
+        except EOFError:
+            code = self._process.wait()
+            raise InternalError(
+                f"a process that moves stores has ended with {code}; its errors are above",
+                store=str(ref.id),
+                next_step="repeat the command: what is done is kept",
+            ) from None
+        if isinstance(answer, CairnError):
+            raise answer
+        return cast("Moved", answer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - pipes
+        assert self._process.stdout is not None  # noqa: S101
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def _in_spark(
+    session: Any,  # noqa: ANN401 - pyspark is no dependency
+    move: Move,
+    stores: Sequence[StoreRef],
+    results: Callable[[], Mapping[StoreRef, Moved]],
+) -> Iterator[Iterable[Moved]]:
+    """Move stores in tasks of Spark; yield all results that are there, again and again."""
+    if not stores:
+        return
+    context = session.sparkContext
+    tasks = context.parallelize(list(stores), len(stores)).map(_Task(move))
+    with ThreadPoolExecutor(1) as thread:
+        run = thread.submit(tasks.collect)
+        while not wait([run], _LOOK_EVERY_S).done:
+            yield results().values()
+        for failure in filter(None, run.result()):
+            raise failure
+        yield results().values()
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What a task of Spark does. An error is a result: as an exception Spark would only show it."""
+
+    move: Move
+
+    def __call__(self, ref: StoreRef) -> CairnError | None:
+        try:
+            with StoreMover(self.move) as mover:
+                mover.move(ref)
+        except RetryableError:
+            raise  # Spark tries the task again
+        except CairnError as failure:
+            return failure
+        return None
+
+
+def _serve(source: BinaryIO, sink: BinaryIO) -> None:
+    """Move the stores that come, until none comes."""
+    move = pickle.load(source)  # noqa: S301 - of the process that has started this one
+    with ExitStack() as opened:
+        mover: StoreMover | None = None
+        while True:
+            try:
+                ref = pickle.load(source)  # noqa: S301 - as above
+            except EOFError:
+                return
+            try:
+                mover = mover or opened.enter_context(StoreMover(move))
+                answer: object = mover.move(ref)
+            except Exception as problem:  # noqa: BLE001 - the other process raises it
+                answer = unexpected(problem)
+            pickle.dump(answer, sink)
+            sink.flush()
+
+
+if __name__ == "__main__":
+    # What a library prints is no answer.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    _serve(sys.stdin.buffer, answers)
