@@ -34,7 +34,14 @@ starts a JVM, and needs an installed Spark. A path without a scheme is a local f
 whole URL where the job leaves it to fs.defaultFS."""
 
 
-_OF_STORAGE = ("s3_endpoint", "s3_region", "hadoop_conf", "jars")
+_OF_STORAGE = (
+    "to_s3_endpoint",
+    "to_s3_region",
+    "s3_endpoint",
+    "s3_region",
+    "hadoop_conf",
+    "jars",
+)
 
 
 class CheckpointCommand(click.Command):
@@ -182,6 +189,41 @@ def _with_place(command: Command, *, is_required: bool) -> Command:
             type=click.Path(exists=True, dir_okay=False),
             help="Jar of a file system that Spark does not have, e.g. hadoop-azure; "
             "may be repeated.",
+        ),
+    ]
+    decorated: Command = _with(run, parameters)
+    return decorated
+
+
+def with_target(command: Command) -> Command:
+    """Add --to; the command gets ``target`` and ``target_options``."""
+
+    @functools.wraps(command)
+    def run(*, to_s3_endpoint: str, to_s3_region: str, **others: object) -> object:
+        own = {"endpoint_url": to_s3_endpoint, "region": to_s3_region}
+        return command(target_options=own if any(own.values()) else None, **others)
+
+    parameters = [
+        click.option(
+            "--to",
+            "target",
+            required=True,
+            type=click.Path(file_okay=False),
+            callback=_location,
+            metavar="LOCATION",
+            help="The new checkpointLocation: an empty place, on any storage.",
+        ),
+        click.option(
+            "--to-s3-endpoint",
+            default="",
+            metavar="URL",
+            callback=_url,
+            help="URL of the S3 service there. Default: --s3-endpoint.",
+        ),
+        click.option(
+            "--to-s3-region",
+            default="",
+            help="Region of the S3 service there. Default: --s3-region.",
         ),
     ]
     decorated: Command = _with(run, parameters)
