@@ -18,6 +18,7 @@ from cairn.errors import CairnError, NoSuchBucketError, NotThereError
 
 COMMANDS = {
     "bisect": "Find the first batch at which an SQL condition is true.",
+    "clone": "Make a new query from a batch of another one.",
     "completion": "Print the completion script of a shell.",
     "conf": "Print the settings of Cairn for spark-submit.",
     "cost": "Show what a checkpoint costs on S3.",

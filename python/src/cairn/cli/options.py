@@ -35,12 +35,12 @@ whole URL where the job leaves it to fs.defaultFS."""
 
 
 _OF_STORAGE = (
+    "to_s3_endpoint",
+    "to_s3_region",
     "s3_endpoint",
     "s3_region",
     "hadoop_conf",
     "jars",
-    "to_s3_endpoint",
-    "to_s3_region",
 )
 
 
@@ -196,12 +196,19 @@ def _with_place(command: Command, *, is_required: bool) -> Command:
 
 
 def with_target(command: Command) -> Command:
-    """Add --to and the options of its storage; the command gets ``target``, or ``None``.
+    """Add --to and the options of its storage; the command gets ``target``.
 
-    REQUIRES: ``with_place``, which is applied after this. The target has the options of the
-    location, unless it has its own.
+    REQUIRES: ``with_place``, applied after this. What is not said is as for LOCATION.
     """
+    return _with_target(command, is_required=True)
 
+
+def with_target_or_none(command: Command) -> Command:
+    """Add a --to that may be left out: then ``target`` is ``None``."""
+    return _with_target(command, is_required=False)
+
+
+def _with_target(command: Command, *, is_required: bool) -> Command:
     @functools.wraps(command)
     def run(
         *,
@@ -211,11 +218,8 @@ def with_target(command: Command) -> Command:
         to_s3_region: str | None,
         **others: object,
     ) -> object:
-        options = dict(place.options)
-        if to_s3_endpoint is not None:
-            options["endpoint_url"] = to_s3_endpoint
-        if to_s3_region is not None:
-            options["region"] = to_s3_region
+        own = {"endpoint_url": to_s3_endpoint, "region": to_s3_region}
+        options = {**place.options, **{name: one for name, one in own.items() if one is not None}}
         target = None if target_location is None else Place(target_location, options)
         return command(place=place, target=target, **others)
 
@@ -223,18 +227,21 @@ def with_target(command: Command) -> Command:
         click.option(
             "--to",
             "target_location",
-            metavar="LOCATION",
+            required=is_required,
+            type=click.Path(file_okay=False),
             callback=_location,
-            help="An empty place for the new checkpoint: as LOCATION, also of another storage.",
+            metavar="LOCATION",
+            help="The new checkpointLocation: an empty place, on any storage.",
         ),
         click.option(
             "--to-s3-endpoint",
             metavar="URL",
             callback=_url,
-            help="URL of the S3 service of --to. Default: --s3-endpoint.",
+            help="URL of the S3 service there. Default: --s3-endpoint.",
         ),
         click.option(
-            "--to-s3-region", help="Region of the S3 service of --to. Default: --s3-region."
+            "--to-s3-region",
+            help="Region of the S3 service there. Default: --s3-region.",
         ),
     ]
     decorated: Command = _with(run, parameters)
