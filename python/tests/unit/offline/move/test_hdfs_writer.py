@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from spark_store_files import row, rows_of
-from targets import LISTS, VERSIONED, add_all, family, stored, target
+from move_targets import LISTS, VERSIONED, add_all, family, stored, target
 
 from cairn.errors import DiskFullError, UnsupportedStateError
 from cairn.offline.move.hdfs_writer import HdfsWriter

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rocksdict import AccessType, Options, Rdict
 from spark_store_files import element, row, rows_of
-from targets import LISTS, STORE, add_all, family, stored, target
+from move_targets import LISTS, STORE, add_all, family, stored, target
 
 from cairn.checksum import crc32c
 from cairn.clock import FakeClock
