@@ -5,6 +5,7 @@ errors docs/troubleshooting.md, for the state reader docs/reader.md.
 """
 
 from cairn.changing import gc, repair, restore
+from cairn.correcting import export
 from cairn.errors import CairnError, ConfigError
 from cairn.jar import jar_path
 from cairn.moving import migrate
@@ -19,6 +20,7 @@ __all__ = [
     "__version__",
     "create_savepoint",
     "delete_savepoint",
+    "export",
     "gc",
     "jar_path",
     "list_savepoints",

@@ -201,44 +201,54 @@ def with_target(command: Command) -> Command:
     REQUIRES: ``with_place``, which is applied after this. The target has the options of the
     location, unless it has its own.
     """
+    of_files = with_files(
+        "--to", "An empty place for the new checkpoint: as LOCATION, also of another storage."
+    )
+    return of_files(command)
 
-    @functools.wraps(command)
-    def run(
-        *,
-        place: Place,
-        target_location: str | None,
-        to_s3_endpoint: str | None,
-        to_s3_region: str | None,
-        **others: object,
-    ) -> object:
-        options = dict(place.options)
-        if to_s3_endpoint is not None:
-            options["endpoint_url"] = to_s3_endpoint
-        if to_s3_region is not None:
-            options["region"] = to_s3_region
-        target = None if target_location is None else Place(target_location, options)
-        return command(place=place, target=target, **others)
 
-    parameters = [
-        click.option(
-            "--to",
-            "target_location",
-            metavar="LOCATION",
-            callback=_location,
-            help="An empty place for the new checkpoint: as LOCATION, also of another storage.",
-        ),
-        click.option(
-            "--to-s3-endpoint",
-            metavar="URL",
-            callback=_url,
-            help="URL of the S3 service of --to. Default: --s3-endpoint.",
-        ),
-        click.option(
-            "--to-s3-region", help="Region of the S3 service of --to. Default: --s3-region."
-        ),
-    ]
-    decorated: Command = _with(run, parameters)
-    return decorated
+def with_files(flag: str, help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's name
+    """Add a second place, as ``with_target`` does, under another name."""
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def run(
+            *,
+            place: Place,
+            target_location: str | None,
+            to_s3_endpoint: str | None,
+            to_s3_region: str | None,
+            **others: object,
+        ) -> object:
+            options = dict(place.options)
+            if to_s3_endpoint is not None:
+                options["endpoint_url"] = to_s3_endpoint
+            if to_s3_region is not None:
+                options["region"] = to_s3_region
+            target = None if target_location is None else Place(target_location, options)
+            return command(place=place, target=target, **others)
+
+        parameters = [
+            click.option(
+                flag, "target_location", metavar="LOCATION", callback=_location, help=help
+            ),
+            click.option(
+                f"{flag}-s3-endpoint",
+                "to_s3_endpoint",
+                metavar="URL",
+                callback=_url,
+                help=f"URL of the S3 service of {flag}. Default: --s3-endpoint.",
+            ),
+            click.option(
+                f"{flag}-s3-region",
+                "to_s3_region",
+                help=f"Region of the S3 service of {flag}. Default: --s3-region.",
+            ),
+        ]
+        decorated: Command = _with(run, parameters)
+        return decorated
+
+    return decorate
 
 
 class BatchNumber(click.ParamType[int | None]):
