@@ -8,7 +8,7 @@ from cairn.changing import clone, gc, repair, restore
 from cairn.correcting import export
 from cairn.errors import CairnError, ConfigError
 from cairn.jar import jar_path
-from cairn.moving import migrate
+from cairn.moving import migrate, repartition
 from cairn.opening import open_checkpoint
 from cairn.release import RELEASE as __version__  # noqa: N811 - the name that Python's tools read
 from cairn.savepoints import create_savepoint, delete_savepoint, list_savepoints
@@ -28,6 +28,7 @@ __all__ = [
     "migrate",
     "open_checkpoint",
     "repair",
+    "repartition",
     "restore",
     "spark_conf",
 ]

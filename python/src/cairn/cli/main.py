@@ -33,6 +33,7 @@ COMMANDS = {
     "migrate": "Move the state to another state store provider.",
     "query": "Query the state by SQL.",
     "repair": "Show what would mend a checkpoint, or mend it.",
+    "repartition": "Give the state another number of partitions.",
     "report": "Write a report about the state as HTML.",
     "restore": "Let a query go on from an earlier batch.",
     "savepoint": "Keep a batch of a query, list what is kept, or give it up.",

@@ -129,6 +129,28 @@ def _moved_metadata(data: bytes, operator: int, target_url: str) -> bytes:
     return f"{version}\n{dumped}".encode()
 
 
+def repartitioned_metadata(checkpoint: ObjectStore, key: str, partitions: int) -> bytes:
+    """Return an operator's metadata of version 2 with another number of partitions.
+
+    Raises:
+        MissingError: it is gone.
+        CorruptError: it cannot be read.
+    """
+    data = checkpoint.get(key, max_bytes=_FILE_BYTES_MAX).data
+    what = "the operator's metadata"
+    version, _, text = data.decode(errors="replace").partition("\n")
+    try:
+        fields: dict[str, Any] = dict(parse_object(text, what))
+        fields["stateStoreInfo"] = [
+            {**as_object(store, "stateStoreInfo"), "numPartitions": partitions}
+            for store in as_list(fields.get("stateStoreInfo"), "stateStoreInfo")
+        ]
+    except CorruptError as error:
+        raise error.with_context(object_name=checkpoint.object_url(key)) from error.__cause__
+    dumped = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return f"{version}\n{dumped}".encode()
+
+
 def _moved(path: object, operator: int, target_url: str) -> str:
     text = as_text(path, "a schema file")
     return f"{spark_location(target_url, text)}/{schema_key(text, operator)}"
