@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-from spark_store_files import row, rows_of
 from move_targets import LISTS, VERSIONED, add_all, family, stored, target
+from spark_store_files import row, rows_of
 
 from cairn.errors import DiskFullError, UnsupportedStateError
 from cairn.offline.move.hdfs_writer import HdfsWriter
