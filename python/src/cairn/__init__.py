@@ -4,7 +4,8 @@ The public surface; users type every name here.  Spec: README.md, docs/configura
 errors docs/troubleshooting.md, for the state reader docs/reader.md.
 """
 
-from cairn.changing import gc, repair, restore
+from cairn.changing import clone, gc, repair, restore
+from cairn.correcting import export
 from cairn.errors import CairnError, ConfigError
 from cairn.jar import jar_path
 from cairn.moving import migrate, repartition
@@ -17,8 +18,10 @@ __all__ = [
     "CairnError",
     "ConfigError",
     "__version__",
+    "clone",
     "create_savepoint",
     "delete_savepoint",
+    "export",
     "gc",
     "jar_path",
     "list_savepoints",

@@ -20,7 +20,7 @@ def migrate(
     to: str | None,
     provider: str,
     storage_options: Mapping[str, Any] | None = None,
-    to_storage_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
 ) -> MigrationPlan:
     """Return what moves the state of a query to another provider; ``plan.apply()`` moves it.
 
@@ -34,7 +34,7 @@ def migrate(
             without input, whose state is in the files of the other provider.
         provider: ``cairn``, ``rocksdb`` or ``hdfs``.
         storage_options: see ``open_checkpoint``.
-        to_storage_options: those of ``to``; ``None``: the same.
+        target_options: those of ``to``; ``None``: the same.
 
     Raises:
         UnsupportedStateError: the provider has no such state; names the operator.
@@ -54,7 +54,7 @@ def migrate(
             next_step=f"choose one of {', '.join(get_args(Provider))}",
         )
     source = Location(location, storage_options or {})
-    options = source.options if to_storage_options is None else to_storage_options
+    options = source.options if target_options is None else target_options
     target = None if to is None else Location(to, options)
     return MigrationPlan(source, target, cast("Provider", provider), SYSTEM_CLOCK)
 

@@ -18,11 +18,13 @@ from cairn.errors import CairnError, NoSuchBucketError, NotThereError
 
 COMMANDS = {
     "bisect": "Find the first batch at which an SQL condition is true.",
+    "clone": "Make a new query from a batch of another one.",
     "completion": "Print the completion script of a shell.",
     "conf": "Print the settings of Cairn for spark-submit.",
     "cost": "Show what a checkpoint costs on S3.",
     "diff": "Show how the state differs between two batches.",
     "doctor": "Show what would stop a job here.",
+    "export": "Write the state of a batch as Parquet files.",
     "gc": "Show what nothing in a checkpoint needs, or delete it.",
     "get": "Show one key in every store that has it.",
     "history": "Show the batches that changed a key.",

@@ -263,6 +263,11 @@ class State(ArrowStream):
         columns = [pa.array([values[column.name].as_py()], column.type) for column in hashed]
         return [int(partition_of(columns, self.partitions)[0])]
 
+    @property
+    def family(self) -> Family:
+        """The family, as its rows are stored."""
+        return self._family
+
     # -- for comparisons -------------------------------------------------------------------------
 
     @property

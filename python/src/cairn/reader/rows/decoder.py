@@ -119,6 +119,14 @@ class RowDecoder:
                 raise wrong from failure
         return self._layout.encode(columns)
 
+    def encode_key_row(self, columns: Sequence[pa.Array[Any]]) -> bytes:
+        """Return the key that has the only row of these columns; see ``encode_key``."""
+        return self._layout.encode(columns)
+
+    def encode_value_row(self, columns: Sequence[pa.Array[Any]]) -> bytes:
+        """Return the value, or the element of a list, that has the only row of these columns."""
+        return self._values.encode("row", columns, self._value.fields)
+
 
 def _would_be_cut(value: object, of: Any) -> bool:  # noqa: ANN401 - the stubs lack nested types
     """Return whether Arrow would make an integer of a float, in the value or in what it has."""

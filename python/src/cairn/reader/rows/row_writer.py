@@ -68,7 +68,7 @@ def write_row(columns: Sequence[pa.Array[Any]], fields: Sequence[Field], row: in
         elif (fixed := _fixed(column, field.type, row)) is not None:
             word = fixed
         else:
-            value = _variable(column, field.type, row)
+            value = value_bytes(column, field.type, row)
             word = struct.pack("<II", len(value), base + len(tail))
             tail += _padded(value, _DECIMAL_BYTES if isinstance(field.type, Decimal) else 0)
         words.append(word.ljust(8, b"\0"))
@@ -107,7 +107,12 @@ def _unscaled(column: pa.Array[Any], row: int) -> int:
     return int.from_bytes(stored, "little", signed=True)
 
 
-def _variable(column: pa.Array[Any], of: Type, row: int) -> bytes:
+def value_bytes(column: pa.Array[Any], of: Type, row: int) -> bytes:
+    """Return a value as it is in the tail of a row, without padding; it is not null.
+
+    Raises:
+        UnsupportedStateError: an interval is not of whole microseconds, or the type has no tail.
+    """
     scalar: Any = column[row]
     match of:
         case Bytes():
@@ -161,7 +166,7 @@ def _array(elements: pa.Array[Any], element: Field) -> bytes:
         elif (fixed := _fixed(elements, element.type, index)) is not None:
             slot = fixed
         else:
-            value = _variable(elements, element.type, index)
+            value = value_bytes(elements, element.type, index)
             slot = struct.pack("<II", len(value), base + len(tail))
             tail += _padded(value)
         slots.append(slot.ljust(width, b"\0"))

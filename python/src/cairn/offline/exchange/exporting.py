@@ -1,0 +1,292 @@
+"""export: the rows of a batch as Parquet files.
+
+Layer: offline.exchange.  Spec: docs/moving.md#export-and-import.
+
+    <target>/<operator>/<store>/<family>/<partition>.parquet     ; or one file, of one family
+
+Partitions are exported by threads, some at a time. A file is written on the local disk, in row
+groups of a batch of rows, and stored whole: memory does not grow with the state.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cairn.checksum import crc32c
+from cairn.errors import AlreadyExistsError, ConfigError
+from cairn.offline.exchange.file_form import METADATA, PARTITION, FileForm, encoded
+from cairn.release import RELEASE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cairn.reader.checkpoint import Checkpoint
+    from cairn.reader.families import Family
+    from cairn.reader.state import State
+    from cairn.storage.base import ObjectStore
+
+SUFFIX = ".parquet"
+_THREADS = 4
+_READ_BYTES = 1 << 20
+_GROUP_ROWS = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """One file of an export.
+
+    Attributes:
+        operator: its operator's number.
+        store: Spark's name of its store.
+        family: Spark's name of the column family.
+        partition: whose rows it has; ``None``: of all partitions.
+        rows: their number; of a list, one per element.
+        size_bytes: of the file.
+        object_name: its URL or path.
+    """
+
+    operator: int
+    store: str
+    family: str
+    partition: int | None
+    rows: int
+    size_bytes: int
+    object_name: str
+
+
+def folder_of(family: Family) -> str:
+    """Return the folder of a family, relative to the target."""
+    names = (str(family.operator.id), family.store.name, family.family)
+    return "/".join(quote(name, safe="$-_.") for name in names)
+
+
+class Export:
+    """See the module. ``apply`` writes; nothing of the checkpoint is changed.
+
+    Args:
+        checkpoint: the export closes it.
+        states: of the families, all of one batch.
+        partitions: of each family; ``None``: all.
+
+    Attributes:
+        batch: whose rows they are.
+        families: what is exported.
+
+    Raises:
+        ConfigError: no family has one of the partitions.
+        UnsupportedStateError: Spark has stored no schema of a family.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, states: Sequence[State], partitions: Sequence[int] | None
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._states = states
+        self.batch = states[0].batch if states else None
+        self.families = tuple(state.family for state in states)
+        self._forms = [FileForm(family) for family in self.families]
+        self._partitions = partitions
+        most = max((family.partitions for family in self.families), default=0)
+        for number in partitions or ():
+            if not 0 <= number < most:
+                raise ConfigError(f"there is no partition {number}; there are 0 to {most - 1}")
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        self._checkpoint.close()
+
+    def __enter__(self) -> Self:
+        """Return the export."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connections."""
+        self.close()
+
+    def to_folder(
+        self, target: ObjectStore, progress: Callable[[int, int], None] | None = None
+    ) -> tuple[ExportedFile, ...]:
+        """Write a folder per family, with a file per partition; return the files.
+
+        A killed export is repeated: files that are there are replaced by those with the same rows.
+
+        Args:
+            target: where the folders are; ``close`` is the caller's.
+            progress: called with the number of files that were written, and of all.
+
+        Raises:
+            AlreadyExistsError: the target has a file that is none of this export.
+            ConfigError: Parquet cannot have the rows.
+            DataError: the state cannot be read; names the object.
+        """
+        work = [
+            (state, form, partition)
+            for state, form in zip(self._states, self._forms, strict=True)
+            for partition in self._numbers(state)
+        ]
+        names = {
+            f"{folder_of(form.family)}/{partition:05}{SUFFIX}": (state, form, partition)
+            for state, form, partition in work
+        }
+        for info in target.list(""):
+            if info.key not in names:
+                raise AlreadyExistsError(
+                    "the target of an export is not empty",
+                    object_name=target.object_url(info.key),
+                    next_step="name another folder",
+                )
+        lock, done = threading.Lock(), [0]
+        with ExitStack() as opened:
+            local = Path(tempfile.mkdtemp(prefix="cairn-export-"))
+            opened.callback(shutil.rmtree, local, ignore_errors=True)
+
+            def write(name: str) -> ExportedFile:
+                state, form, partition = names[name]
+                path = local / f"{secrets.token_hex(8)}{SUFFIX}"
+                try:
+                    rows = self._write(path, form, partition, state, [partition])
+                    size = path.stat().st_size
+                    target.delete([name])
+                    target.upload(name, path, crc32c=_checksum(path))
+                finally:
+                    path.unlink(missing_ok=True)
+                if progress is not None:
+                    with lock:
+                        done[0] += 1
+                        progress(done[0], len(names))
+                return _exported(form, partition, rows, size, target.object_url(name))
+
+            with ThreadPoolExecutor(_THREADS, "cairn-export") as threads:
+                return tuple(threads.map(write, names))
+
+    def to_file(
+        self, path: Path, progress: Callable[[int, int], None] | None = None
+    ) -> tuple[ExportedFile, ...]:
+        """Write one local file with the rows of the only family; it appears when it is whole.
+
+        Raises:
+            ConfigError: there are several families; or Parquet cannot have the rows.
+            DataError: the state cannot be read; names the object.
+        """
+        if len(self._forms) != 1:
+            names = ", ".join(f"{one.operator.id}/{one.name}" for one in self.families)
+            raise ConfigError(
+                f"one file has one kind of rows; there are {len(self._forms)}: {names}",
+                next_step="name one of them by operator and store, or a folder as the target",
+            )
+        (form,), (state,) = self._forms, self._states
+        numbers = self._numbers(state)
+        only = numbers[0] if len(numbers) == 1 else None
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        try:
+            rows = self._write(part, form, only, state, numbers, progress)
+            size = part.stat().st_size
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+        return (_exported(form, only, rows, size, str(path)),)
+
+    def _numbers(self, state: State) -> list[int]:
+        every = range(state.family.partitions)
+        if self._partitions is None:
+            return list(every)
+        return [number for number in dict.fromkeys(self._partitions) if number in every]
+
+    def _write(
+        self,
+        path: Path,
+        form: FileForm,
+        partition: int | None,
+        state: State,
+        numbers: Sequence[int],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> int:
+        """Write a file, and return the number of its rows."""
+        description = form.description() | {
+            "cairn": RELEASE,
+            "batch": self.batch,
+            PARTITION: partition,
+        }
+        schema = form.schema.with_metadata({METADATA: encoded(description)})
+        rows = 0
+        try:
+            with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+                for place, number in enumerate(numbers):
+                    for batch in _batches(form, state, number):
+                        rows += batch.num_rows
+                        writer.write_batch(batch.cast(schema), row_group_size=_GROUP_ROWS)
+                    if progress is not None:
+                        progress(place + 1, len(numbers))
+        except pa.ArrowNotImplementedError as problem:
+            raise ConfigError(
+                f"Parquet cannot have the rows of {form.family.name}: {problem}",
+                next_step="use `cairn show -o ndjson`",
+            ) from problem
+        return rows
+
+
+def _batches(form: FileForm, state: State, partition: int) -> Iterator[pa.RecordBatch]:
+    for rows in state.stored_rows(partition):
+        yield form.to_file(rows, partition)
+
+
+def _exported(
+    form: FileForm, partition: int | None, rows: int, size: int, name: str
+) -> ExportedFile:
+    family = form.family
+    return ExportedFile(
+        family.operator.id, family.store.name, family.family, partition, rows, size, name
+    )
+
+
+def _checksum(path: Path) -> int:
+    found = 0
+    with path.open("rb") as file:
+        while data := file.read(_READ_BYTES):
+            found = crc32c(data, found)
+    return found
+
+
+def choose_states(
+    checkpoint: Checkpoint,
+    operator: int | None,
+    store: str | None,
+    family: str | None,
+    batch: int | None,
+) -> list[State]:
+    """Return the rows that the names mean: those that ``state`` returns, or several kinds.
+
+    Args:
+        checkpoint: the checkpoint.
+        operator: the operator's number; ``None``: all.
+        store: see ``Checkpoint.state``; ``None``: all.
+        family: see there; ``None``: all.
+        batch: a committed one; ``None``: the newest.
+
+    Raises:
+        NotThereError: nothing has these names.
+        DataError: the types of some rows are not known; names them.
+    """
+    view = checkpoint.view(batch)
+    if operator is not None and (store is not None or family is not None):
+        return [checkpoint.state(operator, store, family, view.batch)]
+    operators = view.operators if operator is None else (view.operator(operator),)
+    found: Any = [
+        checkpoint.state_of(one, view.batch)
+        for each in operators
+        for one in view.families(each)
+        if store in (None, one.store.name, one.name) and family in (None, one.family, one.name)
+    ]
+    return list(found)
