@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,52 +22,10 @@ from typing import Any
 import machine
 import result_file
 from driver import BUILD, SHIM_JAR, interrupt_at_sigterm, require_shim
-from process_memory import PeakMemory
+from made_state import PROVIDERS, make_state, run_measured
 from report import reading_table
 
-PROVIDERS = {
-    "cairn": "io.cairn.spark.CairnStateStoreProvider",
-    "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
-    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-}
 SHAPES = {"long": "id", "text": "concat('user-', id)"}
-_TIMEOUT_S = 1800
-
-_MAKE = """
-import pathlib, sys, time
-from pyspark.sql import SparkSession
-folder, provider, key, rows, jar = sys.argv[1:]
-spark = (SparkSession.builder.master("local[2]").config("spark.jars", jar)
-    .config("spark.driver.memory", "4g").config("spark.ui.enabled", "false")
-    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.sql.shuffle.partitions", "2")
-    .config("spark.sql.streaming.stateStore.providerClass", provider)
-    .config("spark.sql.streaming.stateStore.cairn.python", sys.executable)
-    .config("spark.sql.streaming.stateStore.maintenanceInterval", "1s")
-    .config("spark.sql.streaming.stateStore.minDeltasForSnapshot", "1").getOrCreate())
-row = f"{key} as key", "id * 3 as value"
-for number, count in enumerate((int(rows), 1, 1)):
-    part = spark.range(count).selectExpr(*row).coalesce(1)
-    part.write.mode("append").parquet(folder + "/input")
-stream = spark.readStream.schema(part.schema).option("maxFilesPerTrigger", 1)
-query = (stream.parquet(folder + "/input").groupBy("key").agg({"*": "count", "value": "sum"})
-    .writeStream.format("noop").outputMode("update").trigger(processingTime="5 seconds")
-    .option("checkpointLocation", folder + "/checkpoint").start())
-while not query.lastProgress or query.lastProgress["batchId"] < 2:
-    if query.exception():
-        raise query.exception()
-    time.sleep(0.5)
-state = pathlib.Path(folder, "checkpoint", "state", "0")
-until = time.monotonic() + 60
-for part in ("0", "1"):
-    while not any(next(state.glob(f"{part}/{name}"), None) for name in
-                  ("*.snapshot", "*.zip", "snapshot/*.json")):
-        if time.monotonic() > until:
-            raise SystemExit("maintenance took no snapshot of partition " + part)
-        time.sleep(0.2)
-query.stop()
-spark.stop()
-"""
 
 _READ_WITH_CAIRN = """
 import sys, time
@@ -108,12 +65,9 @@ def main() -> int:
     interrupt_at_sigterm()
     runs: list[dict[str, Any]] = []
     for shape in options.shapes:
-        for provider, class_name in PROVIDERS.items():
+        for provider in PROVIDERS:
             folder = BUILD / "reading" / f"{provider}-{shape}"
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            made = (class_name, SHAPES[shape], str(options.rows), str(SHIM_JAR))
-            _run(_MAKE, str(folder), *made)
+            make_state(folder, provider, SHAPES[shape], options.rows)
             for _ in range(options.runs):
                 runs.append(_measured("cairn", _READ_WITH_CAIRN, folder, provider, shape))
                 runs.append(_measured("spark", _READ_WITH_SPARK, folder, provider, shape))
@@ -127,25 +81,9 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _run(code: str, *arguments: str) -> tuple[str, int]:
-    """Run a program; return its output, and the peak of its memory in MiB."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    with PeakMemory(process.pid) as memory:
-        output, errors = process.communicate(timeout=_TIMEOUT_S)
-    if process.returncode:
-        raise SystemExit(f"a program failed:\n{errors[-4000:]}")
-    return output, memory.peak_bytes >> 20
-
-
 def _measured(reader: str, code: str, folder: Path, provider: str, shape: str) -> dict[str, Any]:
     before, began = os.times(), time.monotonic()
-    output, peak_mib = _run(code, str(folder), str(SHIM_JAR))
+    output, peak_mib = run_measured(code, str(folder), str(SHIM_JAR))
     whole_s, after = time.monotonic() - began, os.times()
     rows, read_s = output.split()[-2:]
     used_s = after.children_user + after.children_system

@@ -5,9 +5,10 @@
 
 A table is between `<!-- table: NAME -->` and `<!-- end -->`; other text is not changed. The results
 are the JSON files of benchmarks/results/: results-GROUP.json (run.py), s3-requests.json,
-s3-requests-idle.json, memory.json, gil-hold.json, worker-start.json, reading.json. A table without
-its file says so. A group has three tables: GROUP, GROUP-resources and GROUP-times. Two tables are
-of all groups: `summary` has one line of each of four groups, `pages` the pages of all results.
+s3-requests-idle.json, memory.json, gil-hold.json, worker-start.json, reading.json, moving.json. A
+table without its file says so. A group has three tables: GROUP, GROUP-resources and GROUP-times.
+Two tables are of all groups: `summary` has one line of each of four groups, `pages` the pages of
+all results.
 """
 
 from __future__ import annotations
@@ -274,6 +275,26 @@ def reading_table(content: dict[str, Any]) -> str:
     return f"{table}\n\n{content['rows']:,} keys, medians of {shown} runs {_origin(content)}."
 
 
+def moving_table(content: dict[str, Any]) -> str:
+    """Return the medians of moves, by source and target."""
+    runs = content["runs"]
+    rows, counts = [], set()
+    for source, target in dict.fromkeys((run["source"], run["target"]) for run in runs):
+        of_kind = [one for one in runs if (one["source"], one["target"]) == (source, target)]
+        counts.add(len(of_kind))
+        whole_s, cpu_s, peak_mib = (
+            statistics.median(run[name] for run in of_kind)
+            for name in ("whole_s", "cpu_s", "peak_mib")
+        )
+        cells = [PROVIDERS_READ[source], PROVIDERS_READ[target]]
+        cells += [f"{content['rows'] / whole_s:,.0f}", f"{whole_s:.1f}", f"{cpu_s:.1f}"]
+        rows.append([*cells, f"{peak_mib:,.0f}"])
+    head = ["from", "to", "rows/s", "whole process, s", "CPU, s", "peak, MiB"]
+    table = _table(head, rows, "llrrrr")
+    shown = "-".join(map(str, sorted(counts)))
+    return f"{table}\n\n{content['rows']:,} keys, medians of {shown} runs {_origin(content)}."
+
+
 def _table(head: list[str], rows: list[list[str]], align: str) -> str:
     marks = {"l": "---", "r": "---:"}
     lines = [head, [marks[side] for side in align], *rows]
@@ -320,6 +341,7 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "gil-hold": ("gil-hold.json", gil_hold_table),
     "worker-start": ("worker-start.json", worker_start_table),
     "reading": ("reading.json", reading_table),
+    "moving": ("moving.json", moving_table),
 }
 GROUP_TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "": figures_table,

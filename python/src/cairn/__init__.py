@@ -4,11 +4,11 @@ The public surface; users type every name here.  Spec: README.md, docs/configura
 errors docs/troubleshooting.md, for the state reader docs/reader.md.
 """
 
-from cairn.changing import gc, repair, restore
+from cairn.changing import clone, gc, repair, restore
 from cairn.correcting import export
 from cairn.errors import CairnError, ConfigError
 from cairn.jar import jar_path
-from cairn.moving import migrate
+from cairn.moving import migrate, repartition
 from cairn.opening import open_checkpoint
 from cairn.release import RELEASE as __version__  # noqa: N811 - the name that Python's tools read
 from cairn.savepoints import create_savepoint, delete_savepoint, list_savepoints
@@ -18,6 +18,7 @@ __all__ = [
     "CairnError",
     "ConfigError",
     "__version__",
+    "clone",
     "create_savepoint",
     "delete_savepoint",
     "export",
@@ -27,6 +28,7 @@ __all__ = [
     "migrate",
     "open_checkpoint",
     "repair",
+    "repartition",
     "restore",
     "spark_conf",
 ]

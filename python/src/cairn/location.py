@@ -56,6 +56,17 @@ def open_location(url: str, options: Mapping[str, Any] | None = None) -> ObjectS
     return store
 
 
+def applicable(url: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return those of several locations' options that have an effect at one of them."""
+    scheme = url.partition(":")[0].lower() if ":" in url.partition("/")[0] else ""
+    found = dict(options or {})
+    if scheme in {"s3", "s3a", "s3n"}:
+        return {name: value for name, value in found.items() if name not in {HADOOP_CONF, JARS}}
+    if scheme in {"", "file", "memory"}:
+        return {}
+    return {name: value for name, value in found.items() if name in {HADOOP_CONF, JARS}}
+
+
 class _ServedStore(HadoopStore):
     """The objects at the URL of a JVM of their own, which ends with them."""
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cairn.offline.migrate import MigrationPlan
+    from cairn.offline.repartition import RepartitionPlan
 
 
 def migrate(
@@ -19,7 +20,7 @@ def migrate(
     to: str | None,
     provider: str,
     storage_options: Mapping[str, Any] | None = None,
-    to_storage_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
 ) -> MigrationPlan:
     """Return what moves the state of a query to another provider; ``plan.apply()`` moves it.
 
@@ -33,7 +34,7 @@ def migrate(
             without input, whose state is in the files of the other provider.
         provider: ``cairn``, ``rocksdb`` or ``hdfs``.
         storage_options: see ``open_checkpoint``.
-        to_storage_options: those of ``to``; ``None``: the same.
+        target_options: those of ``to``; ``None``: the same.
 
     Raises:
         UnsupportedStateError: the provider has no such state; names the operator.
@@ -53,6 +54,35 @@ def migrate(
             next_step=f"choose one of {', '.join(get_args(Provider))}",
         )
     source = Location(location, storage_options or {})
-    options = source.options if to_storage_options is None else to_storage_options
+    options = source.options if target_options is None else target_options
     target = None if to is None else Location(to, options)
     return MigrationPlan(source, target, cast("Provider", provider), SYSTEM_CLOCK)
+
+
+def repartition(
+    location: str, *, partitions: int, storage_options: Mapping[str, Any] | None = None
+) -> RepartitionPlan:
+    """Return what gives the state of a query other partitions; ``plan.apply()`` does it.
+
+    ``plan.apply(session)`` lets Spark shuffle the rows. The query goes on at the same location,
+    with a batch without input behind it. Close the plan, or use it in a ``with`` statement.
+
+    Args:
+        location: the query's ``checkpointLocation``, of Cairn's; see ``open_checkpoint``.
+        partitions: the number that it will have, in place of ``spark.sql.shuffle.partitions`` at
+            the query's first start.
+        storage_options: see ``open_checkpoint``.
+
+    Raises:
+        UnsupportedStateError: the query has a limit; its rows are not known to be in the partitions
+            of their keys' hash; or the state is in the files of Spark's own provider.
+        NotThereError: there is no query at this location, or no batch is committed.
+        InUseError: another command makes the checkpoint.
+        ConfigError, SchemeError: as for ``open_checkpoint``, or the number is not positive, or the
+            present one.
+    """
+    from cairn.clock import SYSTEM_CLOCK  # noqa: PLC0415 - see opening
+    from cairn.offline.move.moving import Location  # noqa: PLC0415
+    from cairn.offline.repartition import RepartitionPlan  # noqa: PLC0415
+
+    return RepartitionPlan(Location(location, storage_options or {}), partitions, SYSTEM_CLOCK)

@@ -21,6 +21,8 @@ from cairn.errors import (
     PreconditionFailedError,
 )
 from cairn.storage.base import Tally
+from cairn.storage.copying import copy_object
+from cairn.storage.memory import MemoryBucket, MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -445,3 +447,60 @@ def test_another_root_of_the_same_place_has_its_own_keys(store: ObjectStore) -> 
     assert store.get("below/commits/7").data == b"v1"
     with store.at(f"{store.url}/below") as below:
         assert below.get("commits/7").data == b"v1"
+
+
+def test_an_object_is_copied_from_another_root(store: ObjectStore) -> None:
+    """A clone of a checkpoint on the same storage: its bytes do not leave that."""
+    other = store.at(f"{store.url}-other")
+    data = bytes(range(256)) * 8
+    store.put("a/with space+%", data)
+    other.put("b", b"former")
+
+    copy_object(store, "a/with space+%", other, "b", size_bytes=len(data))
+    copy_object(store, "a/with space+%", other, "c/d", size_bytes=len(data))
+
+    assert other.get("b").data == other.get("c/d").data == data
+    assert store.get("a/with space+%").data == data
+    with pytest.raises(MissingError):
+        copy_object(store, "absent", other, "e", size_bytes=1)
+    other.delete(["b", "c/d"])
+    assert list(other.list("")) == []
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 16])
+def test_an_object_is_copied_to_and_from_another_storage(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """A large one by way of a file."""
+    monkeypatch.setattr("cairn.storage.copying._IN_MEMORY_BYTES", limit)
+    other = MemoryStore("memory://x/y", MemoryBucket())
+    data = b"0123456789" * 10
+    other.put("a", data)
+
+    copy_object(other, "a", store, "b", size_bytes=100)
+    copy_object(other, "a", store, "b", size_bytes=100, crc32c=crc32c(data))
+    copy_object(store, "b", other, "c", size_bytes=100, crc32c=crc32c(data))
+    copy_object(store, "b", other, "d", size_bytes=100)
+
+    assert other.get("c").data == other.get("d").data == data
+    if isinstance(store, MemoryStore):
+        return
+    for size, checksum in ((99, None), (101, None), (100, 7)):
+        with pytest.raises(CorruptError):
+            copy_object(store, "b", other, "f", size_bytes=size, crc32c=checksum)
+    with pytest.raises(MissingError):
+        other.get("f")
+
+
+def test_a_very_large_object_is_copied_in_parts(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 copies no more than 5 GiB at once, and a long copy is over the read timeout."""
+    for module in ("store", "transfer"):
+        monkeypatch.setattr(f"cairn.storage.s3.{module}.COPIED_AT_ONCE_BYTES", 5 << 20)
+    data = b"0123456789abcdef" * (11 << 16)
+    store.put("a", data)
+
+    copy_object(store, "a", store, "b", size_bytes=len(data))
+
+    assert store.get("b").data == data

@@ -80,6 +80,7 @@ class ReaderPin:
         clock: measures how long the read takes.
         reader_id: unique.
         changed: called when there is something to do at once.
+        pin_after_ms: a shorter read has no pin.
 
     Attributes:
         is_late: whether the version was not retained any more when the pin was stored.
@@ -92,6 +93,7 @@ class ReaderPin:
         clock: Clock,
         reader_id: str,
         changed: Callable[[], None],
+        pin_after_ms: int = PIN_AFTER_MS,
     ) -> None:
         self.is_late = False
         self.is_given_up = False
@@ -99,6 +101,7 @@ class ReaderPin:
         self._clock = clock
         self._id = reader_id
         self._changed = changed
+        self._pin_after_ns = pin_after_ms * _NS_PER_MS
         self._began_ns = clock.monotonic_ns()
         self._lock = threading.Lock()
         self._reading: Reading | None = None
@@ -166,7 +169,7 @@ class ReaderPin:
         now_ns, grace_ms = self._clock.monotonic_ns(), self._store_read.grace_ms
         if self._is_ended or self.is_given_up or not grace_ms or now_ns < self._retry_ns:
             return False
-        if now_ns - self._began_ns < PIN_AFTER_MS * _NS_PER_MS:
+        if now_ns - self._began_ns < self._pin_after_ns:
             return False
         renewal_ns = min(RENEWAL_MS, grace_ms // _RENEWAL_DIVISOR) * _NS_PER_MS
         return reading != self._pinned or now_ns - self._pinned_ns >= renewal_ns
@@ -209,9 +212,11 @@ class ReaderPins:
     Args:
         clock: measures how long reads take.
         entropy: generates ids.
+        pin_after_ms: shorter reads have no pin.
     """
 
-    def __init__(self, clock: Clock, entropy: Entropy) -> None:
+    def __init__(self, clock: Clock, entropy: Entropy, pin_after_ms: int = PIN_AFTER_MS) -> None:
+        self._pin_after_ms = pin_after_ms
         self._clock = clock
         self._entropy = entropy
         self._changed = threading.Condition()
@@ -225,7 +230,8 @@ class ReaderPins:
 
     def begin(self, store: PinnedStore) -> ReaderPin:
         """Return the pin of a read that begins; the caller calls ``end``."""
-        pin = ReaderPin(store, self._clock, new_reader_id(self._entropy), self._look)
+        id_ = new_reader_id(self._entropy)
+        pin = ReaderPin(store, self._clock, id_, self._look, self._pin_after_ms)
         with self._changed:
             self._pins[pin] = None
             self._changed.notify()

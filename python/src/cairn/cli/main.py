@@ -18,6 +18,7 @@ from cairn.errors import CairnError, NoSuchBucketError, NotThereError
 
 COMMANDS = {
     "bisect": "Find the first batch at which an SQL condition is true.",
+    "clone": "Make a new query from a batch of another one.",
     "completion": "Print the completion script of a shell.",
     "conf": "Print the settings of Cairn for spark-submit.",
     "cost": "Show what a checkpoint costs on S3.",
@@ -32,6 +33,7 @@ COMMANDS = {
     "migrate": "Move the state to another state store provider.",
     "query": "Query the state by SQL.",
     "repair": "Show what would mend a checkpoint, or mend it.",
+    "repartition": "Give the state another number of partitions.",
     "report": "Write a report about the state as HTML.",
     "restore": "Let a query go on from an earlier batch.",
     "savepoint": "Keep a batch of a query, list what is kept, or give it up.",

@@ -17,7 +17,7 @@ from cairn.cli.options import (
     with_local_dir,
     with_place,
     with_processes,
-    with_target,
+    with_target_or_none,
 )
 from cairn.cli.output import Field, Output, with_output
 from cairn.cli.streams import show_move
@@ -39,7 +39,7 @@ _PROVIDERS = ("cairn", "rocksdb", "hdfs")
 
 @click.command(cls=CheckpointCommand)
 @with_place
-@with_target
+@with_target_or_none
 @click.option(
     "--provider",
     type=click.Choice(_PROVIDERS),
@@ -86,7 +86,7 @@ def migrate(
         to=None if target is None else target.location,
         provider=provider,
         storage_options=place.options,
-        to_storage_options=None if target is None else target.options,
+        target_options=None if target is None else target.options,
     ) as plan:
         if not is_applied:
             stores = sorted({(one.operator, one.store) for one in plan.stores})

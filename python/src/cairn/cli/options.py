@@ -35,12 +35,12 @@ whole URL where the job leaves it to fs.defaultFS."""
 
 
 _OF_STORAGE = (
+    "to_s3_endpoint",
+    "to_s3_region",
     "s3_endpoint",
     "s3_region",
     "hadoop_conf",
     "jars",
-    "to_s3_endpoint",
-    "to_s3_region",
 )
 
 
@@ -195,21 +195,33 @@ def _with_place(command: Command, *, is_required: bool) -> Command:
     return decorated
 
 
-def with_target(command: Command) -> Command:
-    """Add --to and the options of its storage; the command gets ``target``, or ``None``.
+_NEW_PLACE = "The new checkpointLocation: an empty place, on any storage."
 
-    REQUIRES: ``with_place``, which is applied after this. The target has the options of the
-    location, unless it has its own.
+
+def with_target(command: Command) -> Command:
+    """Add --to and the options of its storage; the command gets ``target``.
+
+    REQUIRES: ``with_place``, applied after this. What is not said is as for LOCATION.
     """
-    of_files = with_files(
-        "--to", "An empty place for the new checkpoint: as LOCATION, also of another storage."
-    )
-    return of_files(command)
+    return _with_other_place("--to", _NEW_PLACE, is_required=True)(command)
+
+
+def with_target_or_none(command: Command) -> Command:
+    """Add a --to that may be left out: then ``target`` is ``None``."""
+    return _with_other_place("--to", _NEW_PLACE, is_required=False)(command)
 
 
 def with_files(flag: str, help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's name
-    """Add a second place, as ``with_target`` does, under another name."""
+    """Add a place of files, as ``with_target_or_none`` adds one, under another name."""
+    return _with_other_place(flag, help, is_required=False)
 
+
+def _with_other_place(
+    flag: str,
+    help: str,  # noqa: A002 - click's name
+    *,
+    is_required: bool,
+) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def run(
@@ -220,29 +232,32 @@ def with_files(flag: str, help: str) -> Callable[[Command], Command]:  # noqa: A
             to_s3_region: str | None,
             **others: object,
         ) -> object:
-            options = dict(place.options)
-            if to_s3_endpoint is not None:
-                options["endpoint_url"] = to_s3_endpoint
-            if to_s3_region is not None:
-                options["region"] = to_s3_region
-            target = None if target_location is None else Place(target_location, options)
+            own = {"endpoint_url": to_s3_endpoint, "region": to_s3_region}
+            said = {name: value for name, value in own.items() if value is not None}
+            target = Place(target_location, {**place.options, **said}) if target_location else None
             return command(place=place, target=target, **others)
 
         parameters = [
             click.option(
-                flag, "target_location", metavar="LOCATION", callback=_location, help=help
+                flag,
+                "target_location",
+                required=is_required,
+                type=click.Path(file_okay=False),
+                callback=_location,
+                metavar="LOCATION",
+                help=help,
             ),
             click.option(
                 f"{flag}-s3-endpoint",
                 "to_s3_endpoint",
                 metavar="URL",
                 callback=_url,
-                help=f"URL of the S3 service of {flag}. Default: --s3-endpoint.",
+                help="URL of the S3 service there. Default: --s3-endpoint.",
             ),
             click.option(
                 f"{flag}-s3-region",
                 "to_s3_region",
-                help=f"Region of the S3 service of {flag}. Default: --s3-region.",
+                help="Region of the S3 service there. Default: --s3-region.",
             ),
         ]
         decorated: Command = _with(run, parameters)

@@ -58,6 +58,12 @@ def show_move(progress: MoveProgress) -> None:
         click.echo(f"\r{text}    {end}", err=True, nl=False)
 
 
+def show_copies(done: int, count: int, done_bytes: int, count_bytes: int) -> None:
+    """Show how many objects were copied, there as well."""
+    size = f"objects, {done_bytes >> 20:,} of {count_bytes >> 20:,} MiB"
+    _show(done, count, size)
+
+
 def _show(done: int, count: int, what: str) -> None:
     if is_terminal(sys.stderr):
         end = "\n" if done == count else ""

@@ -2,7 +2,8 @@
 
 Layer: offline.  Spec: docs/checkpoint-format.md#appended-batches. Its plan has the offsets of the
 batch before, so a driver goes on behind it with the input that comes next. No entry of the logs is
-changed. The hold becomes the plan; the commit follows at once.
+changed. The commit is stored under the hold, and then the hold becomes the plan: at once the batch
+is there, whole.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class AppendedBatch:
         self._clock = clock
         self._held = HeldCheckpoint(checkpoint, command, clock, entropy)
         self._record: Record | None = None
+        self._is_committed = False
 
     @property
     def record(self) -> Record:
@@ -87,8 +89,7 @@ class AppendedBatch:
         """Require that the batch before is the last one, also the last one that is planned."""
         batches = self._held.batches
         last = batches.planned[-1]
-        is_own = last == self.number and self._record is not None
-        if batches.committed[-1] == self._view.batch and (last == self._view.batch or is_own):
+        if batches.committed[-1] == self._view.batch == last:
             return
         raise InUseError(
             f"batch {last} is planned, and not committed",
@@ -132,7 +133,6 @@ class AppendedBatch:
         commit = self._view.commit
         if unique_ids is not None or checkpoint_format == 1:
             commit = commit.with_ids(unique_ids)
-        self._held.become(self.number, encode_offsets(self._view.conf.entry.with_conf(conf)))
         key = f"{COMMITS_PREFIX}{self.number}"
         try:
             self._checkpoint.put_if_absent(key, encode_commit(commit))
@@ -142,8 +142,17 @@ class AppendedBatch:
                 object_name=self._checkpoint.object_url(key),
                 next_step="stop the query, and repeat the command",
             ) from None
+        # From here on the hold must not end alone: a commit without a plan would be left.
+        self._is_committed = True
+        self._held.become(self.number, encode_offsets(self._view.conf.entry.with_conf(conf)))
         self.record.end(done)
 
     def __exit__(self, *failure: object) -> None:
-        """Let drivers use the checkpoint."""
-        self._held.__exit__(*failure)
+        """Let drivers use the checkpoint.
+
+        If the commit is there, and perhaps not the plan, the hold stands for the same command.
+        """
+        if self._is_committed:
+            self._held.leave()
+        else:
+            self._held.__exit__(*failure)

@@ -9,11 +9,11 @@ and shows its text. It stays if the command is killed; the next command takes it
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import socket
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -63,7 +63,9 @@ def list_unheld(checkpoint: ObjectStore) -> tuple[Batches, InUseError | None]:
     error = held[0].error().with_context(object_name=name)
     if held[0].is_new:
         raise error
-    return replace(found, planned=found.planned[:-1]), error
+    committed = tuple(batch for batch in found.committed if batch < newest)
+    all_commits = tuple(batch for batch in found.all_commits if batch < newest)
+    return Batches(found.planned[:-1], committed, all_commits), error
 
 
 class Holding:
@@ -162,6 +164,8 @@ class Holding:
 
     def leave(self) -> None:
         """Let the hold stand, for the same command to take it over. Never raises."""
+        if not self._key:
+            return
         try:
             found = _hold_at(self._checkpoint, int(self._key.removeprefix(OFFSETS_PREFIX)))
             if found is not None and found[0].token == self.token:
@@ -225,9 +229,12 @@ class HeldCheckpoint(Holding):
             number = max((*offsets, *commits)) + 1
         else:
             del offsets[number]
+            commits.pop(number, None)
         self._require_quiet((*commits.values(), *offsets.values()))
         self.create(number, left_etag)
         try:
+            if left_etag is not None:
+                _remove_unplanned(objects, number)
             entries = _entries(objects, OFFSETS_PREFIX)
             self.now_ms = entries.pop(number).modified_ms
             all_commits = tuple(sorted(_entries(objects, COMMITS_PREFIX)))
@@ -295,6 +302,18 @@ def left_hold(checkpoint: ObjectStore, batch: int, *, is_new: bool = False) -> s
         found.pid,
     )
     return etag
+
+
+def _remove_unplanned(checkpoint: ObjectStore, batch: int) -> None:
+    """Remove what a command has stored of a batch before its plan; see ``AppendedBatch``."""
+    keys = [f"{COMMITS_PREFIX}{batch}"]
+    for operator in itertools.count():
+        folder = f"state/{operator}/_metadata/"
+        names = {info.key for info in checkpoint.list(folder)}
+        if not names:
+            break
+        keys += sorted(names & {f"{folder}v2/{batch}"})
+    checkpoint.delete(keys)
 
 
 def _hold_at(checkpoint: ObjectStore, batch: int) -> tuple[Hold, str] | None:

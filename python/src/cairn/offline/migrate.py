@@ -8,7 +8,7 @@ without input. Each store is written, read back, and compared with what was read
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from cairn.errors import ConfigError, InUseError, NotThereError
@@ -18,49 +18,22 @@ from cairn.offline.hold import list_unheld
 from cairn.offline.move.checks import movable_stores
 from cairn.offline.move.moving import Move
 from cairn.offline.move.running import run_move
+from cairn.offline.move.totals import MovedFamily, checkpoint_ids, totals
 from cairn.offline.new_checkpoint import NewCheckpoint
 from cairn.reader.batch import BatchView
 from cairn.reader.spark.logs import class_of
 from cairn.reader.stores.base import ReadLimits
-from cairn.reader.stores.opening import in_order_of_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from cairn.clock import Clock
-    from cairn.format.spark_log import UniqueIds
     from cairn.offline.move.moving import Location, Moved, StoreRef
     from cairn.offline.move.running import MoveProgress
     from cairn.reader.spark.logs import Batches, Provider
 
 _COMMAND = "migrate"
-
-
-@dataclass(frozen=True, slots=True)
-class MigratedFamily:
-    """One kind of rows, in all partitions.
-
-    Attributes:
-        operator: its operator's number.
-        store: Spark's name of its store.
-        family: Spark's name of the column family.
-        partitions: how many have been moved.
-        keys: their number, on both sides.
-        digest: of the rows in the form of the source: the sum over the partitions, of 64 bits.
-    """
-
-    operator: int
-    store: str
-    family: str
-    partitions: int
-    keys: int
-    digest: str
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Self:
-        """Return what a record has."""
-        return cls(**fields)
 
 
 class MigrationPlan:
@@ -134,7 +107,7 @@ class MigrationPlan:
         processes: int | None = None,
         local_dir: Path | None = None,
         progress: Callable[[MoveProgress], None] | None = None,
-    ) -> tuple[MigratedFamily, ...]:
+    ) -> tuple[MovedFamily, ...]:
         """Move the state; return what was moved and compared.
 
         If it is cut off, the same call goes on with the stores that are left.
@@ -159,12 +132,12 @@ class MigrationPlan:
                 self._objects, self._view, _COMMAND, self._work, self._clock
             ) as batch:
                 moved = self._run(self._source, batch.number, batch.record.results, local_dir, run)
-                done = _summary(moved)
+                done = totals(moved)
                 batch.finish(
                     conf=self._conf,
-                    unique_ids=self._ids(moved),
+                    unique_ids=checkpoint_ids(moved, self.checkpoint_format),
                     checkpoint_format=self.checkpoint_format,
-                    done=_as_json(done),
+                    done=[asdict(one) for one in done],
                 )
             return done
         with self._target.open() as objects:
@@ -174,16 +147,16 @@ class MigrationPlan:
             with new:
                 if new.is_done:
                     new.finish()
-                    return tuple(MigratedFamily.of(one) for one in new.record.done)
+                    return tuple(MovedFamily.of(one) for one in new.record.done)
                 new.copy_spark_files()
                 moved = self._run(self._target, self.batch, new.record.results, local_dir, run)
                 self._require_same_logs()
-                done = _summary(moved)
+                done = totals(moved)
                 new.finish(
                     conf=self._conf,
-                    unique_ids=self._ids(moved),
+                    unique_ids=checkpoint_ids(moved, self.checkpoint_format),
                     checkpoint_format=self.checkpoint_format,
-                    done=_as_json(done),
+                    done=[asdict(one) for one in done],
                 )
         return done
 
@@ -221,19 +194,6 @@ class MigrationPlan:
         )
         return run_move(move, self.stores, **run)
 
-    def _ids(self, moved: Mapping[StoreRef, Moved]) -> UniqueIds | None:
-        """Return the checkpoint ids of the batch; ``None`` in format 1."""
-        if self.checkpoint_format == 1:
-            return None
-        found: dict[int, list[list[str]]] = {}
-        by_place: dict[tuple[int, int], dict[str, str]] = {}
-        for ref, one in moved.items():
-            ids = by_place.setdefault((ref.operator, ref.partition), {})
-            ids[ref.store] = str(one.checkpoint_id)
-        for (operator, _), ids in sorted(by_place.items()):
-            found.setdefault(operator, []).append([ids[name] for name in in_order_of_ids(ids)])
-        return {operator: tuple(map(tuple, ids)) for operator, ids in found.items()}
-
     def _list_batches(self) -> Batches:
         batches, hold = list_unheld(self._objects)
         if hold is not None and self._target is not None:
@@ -247,21 +207,3 @@ class MigrationPlan:
                 object_name=self._objects.url,
                 next_step="stop it, delete the new checkpoint, and repeat the command",
             )
-
-
-def _summary(moved: Mapping[StoreRef, Moved]) -> tuple[MigratedFamily, ...]:
-    keys: dict[tuple[int, str, str], list[int]] = {}
-    for ref, one in moved.items():
-        for family, count in one.keys.items():
-            total = keys.setdefault((ref.operator, ref.store, family), [0, 0, 0])
-            total[0] += 1
-            total[1] += count
-            total[2] = (total[2] + int(one.digests[family], 16)) % 2**64
-    return tuple(
-        MigratedFamily(*name, partitions, count, f"{digest:016x}")
-        for name, (partitions, count, digest) in sorted(keys.items())
-    )
-
-
-def _as_json(done: tuple[MigratedFamily, ...]) -> list[dict[str, object]]:
-    return [asdict(one) for one in done]

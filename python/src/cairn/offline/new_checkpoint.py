@@ -35,7 +35,9 @@ from cairn.offline.spark_files import (
     operator_files,
     plan_before,
     source_files,
+    stored_objects,
 )
+from cairn.storage.copying import copy_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from cairn.clock import Clock, Entropy
     from cairn.format.spark_log import OffsetEntry, UniqueIds
     from cairn.reader.batch import BatchView
-    from cairn.storage.base import ObjectStore
+    from cairn.storage.base import ObjectInfo, ObjectStore
 
 THREADS = 32
 """Most requests are small, and wait for the storage."""
@@ -96,6 +98,7 @@ class NewCheckpoint:
         self.is_done = False
         self._target = target
         self._view = view
+        self._stored = stored_objects(view)
         self._command = command
         place = {"source": view.objects.origin, "batch": view.batch, "keep_id": keep_id}
         self._work: dict[str, object] = {**place, **work}
@@ -124,7 +127,7 @@ class NewCheckpoint:
             AccessError: one may not write or delete there.
         """
         require_apart(self._view.objects, self._target)
-        record = find_unfinished(self._target, self._command, self._work, self._clock)
+        record = find_begun(self._target, self._command, self._work, self._clock)
         hold_at = self._view.batch + 2
         etag = left_hold(self._target, hold_at, is_new=True)
         if record is None:
@@ -240,13 +243,16 @@ class NewCheckpoint:
         in_parallel(self._copy, operator_files(self._view), threads=THREADS)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                in_parallel(self._copy, source_files(self._view.objects), threads=THREADS)
+                in_parallel(self._copy_source, source_files(self._stored), threads=THREADS)
             except MissingError:
                 # A source that runs has put its older files into one, and has deleted them.
                 if attempt == _ATTEMPTS:
                     raise
                 continue
             return
+
+    def _copy_source(self, file: ObjectInfo) -> None:
+        copy_object(self._stored, file.key, self._target, file.key, size_bytes=file.size_bytes)
 
     def _copy(self, key: str) -> None:
         self._target.put(key, moved_file(self._view.objects, key, self._target.url))
@@ -322,23 +328,21 @@ def require_apart(source: ObjectStore, target: ObjectStore) -> None:
         )
 
 
-def find_unfinished(
-    target: ObjectStore, command: str, work: Mapping[str, object], clock: Clock
+def find_begun(
+    target: ObjectStore, command: str, wanted: Mapping[str, object], clock: Clock = SYSTEM_CLOCK
 ) -> Record | None:
-    """Return the record of the same work that was begun at a place; ``None``: there is none.
+    """Return the record of work that was begun at a place; ``None``: there is none.
 
     Args:
         target: at the place.
         command: of ``cairn``.
-        work: what tells it from other work.
+        wanted: what tells the work from others, or a part of that.
         clock: for the record.
     """
     for record in find_records(target, clock):
         steps = record.steps
-        if record.command == command and steps:
-            begun = {name: value for name, value in steps[0].items() if name != "query_id"}
-            if begun == work:
-                return record
+        if record.command == command and steps and wanted.items() <= steps[0].items():
+            return record
     return None
 
 

@@ -13,6 +13,7 @@ from cairn.checkpoint import spark_logs
 from cairn.errors import CorruptError, MissingError
 from cairn.format.fields import as_list, as_object, as_text, parse_object
 from cairn.format.spark_log import PARTITIONS, PROVIDER, batch_of
+from cairn.reader.saved_files import SavedFiles
 from cairn.reader.spark.operators import schema_key
 from cairn.reader.spark.schema_files import schema_keys
 from cairn.storage.local import path_of_url
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from cairn.format.spark_log import OffsetEntry
     from cairn.reader.batch import BatchView
     from cairn.reader.spark.operators import Operator
-    from cairn.storage.base import ObjectStore
+    from cairn.storage.base import ObjectInfo, ObjectStore
 
 QUERY_ID = "metadata"
 SOURCES_PREFIX = "sources/"
@@ -77,9 +78,15 @@ def _first_batch(key: str) -> int:
     return batch_of(key.rpartition("/")[2].partition("_")[0]) or 0
 
 
-def source_files(checkpoint: ObjectStore) -> list[str]:
+def stored_objects(view: BatchView) -> ObjectStore:
+    """Return the checkpoint of a batch, also of a savepoint's."""
+    objects = view.objects
+    return objects.checkpoint if isinstance(objects, SavedFiles) else objects
+
+
+def source_files(checkpoint: ObjectStore) -> list[ObjectInfo]:
     """Return the files of the sources: what earlier batches have read; one LIST."""
-    return [info.key for info in checkpoint.list(SOURCES_PREFIX)]
+    return list(checkpoint.list(SOURCES_PREFIX))
 
 
 def moved_file(checkpoint: ObjectStore, key: str, target_url: str) -> bytes:
@@ -118,6 +125,28 @@ def _moved_metadata(data: bytes, operator: int, target_url: str) -> bytes:
             store["stateSchemaFilePath"] = one
         stores.append(store)
     fields["stateStoreInfo"] = stores
+    dumped = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return f"{version}\n{dumped}".encode()
+
+
+def repartitioned_metadata(checkpoint: ObjectStore, key: str, partitions: int) -> bytes:
+    """Return an operator's metadata of version 2 with another number of partitions.
+
+    Raises:
+        MissingError: it is gone.
+        CorruptError: it cannot be read.
+    """
+    data = checkpoint.get(key, max_bytes=_FILE_BYTES_MAX).data
+    what = "the operator's metadata"
+    version, _, text = data.decode(errors="replace").partition("\n")
+    try:
+        fields: dict[str, Any] = dict(parse_object(text, what))
+        fields["stateStoreInfo"] = [
+            {**as_object(store, "stateStoreInfo"), "numPartitions": partitions}
+            for store in as_list(fields.get("stateStoreInfo"), "stateStoreInfo")
+        ]
+    except CorruptError as error:
+        raise error.with_context(object_name=checkpoint.object_url(key)) from error.__cause__
     dumped = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
     return f"{version}\n{dumped}".encode()
 

@@ -284,7 +284,14 @@ def _columns(
     decoder = RowDecoder(schema, form)
     hashed = _hashed_key_columns(operator, place.store, schema)
     columns = [
-        Column(name, path, type_, is_key=True, is_expiry=is_expiry, is_hashed=path[0] in hashed)
+        Column(
+            name,
+            path,
+            type_,
+            is_key=True,
+            is_expiry=is_expiry,
+            is_hashed=path[0] in hashed or path in hashed,
+        )
         for name, path, type_, is_expiry in _key_columns(decoder.key_schema, schema)
     ]
     columns += [
@@ -346,18 +353,26 @@ def _flat(place: int, field: pa.Field[Any]) -> Iterator[Named]:
         yield part.name, (place, number), part.type, False
 
 
-def _hashed_key_columns(operator: Operator, store: str, schema: FamilySchema) -> frozenset[int]:
+def _hashed_key_columns(
+    operator: Operator, store: str, schema: FamilySchema
+) -> frozenset[int | tuple[int, ...]]:
     """Return the places of the key's columns on which Spark's partition of a row depends.
 
-    Empty: it does not depend on them, or not in a way that is known here.
+    A path stands for one field of a column. Empty: the rows have no such column, and are all in
+    partition 0.
     """
     count = len(schema.key["fields"])
-    every = frozenset(range(count))
+    every: frozenset[int | tuple[int, ...]] = frozenset(range(count))
     family = schema.name
     name = store if family == DEFAULT_STORE else family
     has_no_key = [field["type"] for field in schema.key["fields"]] == ["void"]
-    if operator.name == _LIMIT or has_no_key or family.startswith(_TTL):
+    if operator.name == _LIMIT or has_no_key:
         return frozenset()
+    if family.startswith(_TTL):
+        kinds = {variable.name: variable.kind for variable in operator.variables}
+        # The key of a map's row is a struct of the grouping key and the key in the map.
+        is_of_map = kinds.get(family.removeprefix(_TTL)) == "MapState"
+        return frozenset({(1, 0)}) if is_of_map else frozenset({1})
     if family.endswith("_timestampToKey"):
         return frozenset({1})
     if family.startswith(_TIMERS) or schema.user_key is not None:

@@ -40,28 +40,32 @@ class SavedFiles(ObjectStore):
     Args:
         checkpoint: at the query's checkpoint location; the caller closes it.
         savepoint: one of its savepoints.
+
+    Attributes:
+        checkpoint: as given.
+        savepoint: as given.
     """
 
     def __init__(self, checkpoint: ObjectStore, savepoint: Savepoint) -> None:
         super().__init__(checkpoint.url)
         self.savepoint = savepoint
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         self._files = {one.key: one.data for one in savepoint.files}
         self._saved_at = datetime.fromtimestamp(savepoint.created_at_ms / 1000, UTC)
 
     @property
     def origin(self) -> str:
         """That of the checkpoint."""
-        return self._checkpoint.origin
+        return self.checkpoint.origin
 
     def at(self, url: str) -> ObjectStore:
         """Return the objects under another root, such as that of a store."""
-        return self._checkpoint.at(url)
+        return self.checkpoint.at(url)
 
     def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:
         """Return a whole object."""
         if not _is_saved(check_key(key)):
-            return self._checkpoint.get(key, max_bytes=max_bytes)
+            return self.checkpoint.get(key, max_bytes=max_bytes)
         data = self._saved(key)
         self._check_size(key, len(data), max_bytes)
         return StoredObject(data, "")
@@ -69,19 +73,19 @@ class SavedFiles(ObjectStore):
     def get_start(self, key: str, length: int) -> ObjectStart:
         """Return the first bytes of an object."""
         if not _is_saved(key):
-            return self._checkpoint.get_start(key, length)
+            return self.checkpoint.get_start(key, length)
         data = self._saved(key)
         return ObjectStart(data[:length], len(data))
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
         """Return a range of an object."""
         if not _is_saved(key):
-            return self._checkpoint.get_range(key, offset, length)
+            return self.checkpoint.get_range(key, offset, length)
         return self._saved(key)[offset : offset + length]
 
     def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Download an object; none of Spark's files is downloaded."""
-        self._checkpoint.download(key, path, size_bytes=size_bytes, crc32c=crc32c)
+        self.checkpoint.download(key, path, size_bytes=size_bytes, crc32c=crc32c)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects under ``prefix``: of a folder of Spark's files, the saved ones."""
@@ -93,11 +97,11 @@ class SavedFiles(ObjectStore):
         if saved or _is_saved(prefix):
             yield from saved
             return
-        yield from self._checkpoint.list(prefix)
+        yield from self.checkpoint.list(prefix)
 
     def server_time(self) -> datetime | None:
         """Return the time by the storage's clock."""
-        return self._checkpoint.server_time()
+        return self.checkpoint.server_time()
 
     def put(self, key: str, data: Payload) -> None:
         """Refuse, as all calls that write."""

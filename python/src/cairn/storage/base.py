@@ -336,6 +336,35 @@ class ObjectStore(ABC):
             DiskFullError: no file is left.
         """
 
+    def copy_within(
+        self,
+        source: ObjectStore,  # noqa: ARG002 - see the subclasses
+        source_key: str,  # noqa: ARG002
+        key: str,
+        *,
+        size_bytes: int,  # noqa: ARG002
+    ) -> bool:
+        """Create or replace an object with the bytes of another one, where the storage does that.
+
+        ``copying.copy_object`` copies between any two stores.
+
+        Args:
+            source: has the other object.
+            source_key: its key there.
+            key: of the new object.
+            size_bytes: its length; a large object is copied in parts.
+
+        Returns:
+            Whether it was copied; if not, this storage cannot.
+
+        Raises:
+            MissingError: there is no such object.
+            DiskFullError: as for ``put``.
+        """
+        self._check_open()
+        check_key(key)
+        return False
+
     @abstractmethod
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects under ``prefix`` that ``is_listed``, sorted by the key's UTF-8 bytes.

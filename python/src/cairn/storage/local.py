@@ -150,6 +150,27 @@ class LocalStore(ObjectStore):
                     pending.publish()
             return datetime.fromtimestamp(target.stat().st_mtime, UTC)
 
+    def copy_within(
+        self, source: ObjectStore, source_key: str, key: str, *, size_bytes: int
+    ) -> bool:
+        """Copy a file of another folder."""
+        if not isinstance(source, LocalStore):
+            return super().copy_within(source, source_key, key, size_bytes=size_bytes)
+        former = source._begin("GetObject", source_key)  # noqa: SLF001 - of the same class
+        path = self._begin_write(key)
+        with (
+            source._reading(source_key),  # noqa: SLF001
+            former.open("rb", buffering=0) as file,
+            self._translated(key),
+            PendingFile(path) as pending,
+        ):
+            for chunk in _chunks(file.fileno()):
+                pending.write(chunk)
+            pending.sync()
+            with self._locked(fcntl.LOCK_SH):
+                pending.publish()
+        return True
+
     def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:
         """Return a whole object; a directory is not an object."""
         path = self._begin("GetObject", key)

@@ -107,6 +107,15 @@ class MemoryStore(ObjectStore):
         self.put_if_absent(key, data)
         return self._clock.now()
 
+    def copy_within(
+        self, source: ObjectStore, source_key: str, key: str, *, size_bytes: int
+    ) -> bool:
+        """Copy an object of any bucket in memory."""
+        if not isinstance(source, MemoryStore):
+            return super().copy_within(source, source_key, key, size_bytes=size_bytes)
+        self.put(key, source.get(source_key).data)
+        return True
+
     def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:
         """Return a whole object."""
         full = self._begin("GetObject", key)

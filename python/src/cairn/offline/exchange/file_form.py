@@ -125,7 +125,11 @@ class FileForm:
         self._encoder = RowEncoder(schema, family.form)
         key, value = struct_of(schema.key), struct_of(schema.value)
         self.columns = tuple(
-            _file_column(one, key.fields if one.is_key else value.fields, schema.key if one.is_key else schema.value)
+            _file_column(
+                one,
+                key.fields if one.is_key else value.fields,
+                schema.key if one.is_key else schema.value,
+            )
             for one in family.columns
         )
         taken = {PARTITION, *(one.name for one in self.columns)}

@@ -109,6 +109,10 @@ class Move:
     memory_bytes: int
     local_dir: str | None = None
 
+    def mover(self) -> StoreMover:
+        """Return what moves its stores, one by one; the caller closes it."""
+        return StoreMover(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Moved:
@@ -153,7 +157,7 @@ def read_results(target: ObjectStore, move: Move) -> dict[StoreRef, Moved]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class FamilyRows:
     """How the rows of a family pass."""
 
     family: Family
@@ -209,10 +213,25 @@ class StoreMover:
             CorruptError: the source cannot be read, or the target does not have its rows.
             UnsupportedStateError: the target's provider has no such state.
         """
+        operator, place, rows = self._look(ref)
+        return self._write(ref, operator, place, rows, self._read(place, ref, rows))
+
+    def _look(self, ref: StoreRef) -> tuple[Operator, StorePlace, list[FamilyRows]]:
+        """Return what a store is of, where it is at the source, and its families."""
         operator = self._view.operator(ref.operator)
         store = next(one for one in operator.stores if one.name == ref.store)
         place = self._view.place(operator, store)
-        rows = list(self._families(operator, store))
+        return operator, place, list(self._families(operator, store))
+
+    def _write(
+        self,
+        ref: StoreRef,
+        operator: Operator,
+        place: StorePlace,
+        rows: list[FamilyRows],
+        source: Iterable[tuple[FamilyRows, StoredRows]],
+    ) -> Moved:
+        """Write rows of the source to a store, read it back, and store the result."""
         target = TargetStore(
             provider=self._move.conf.provider,
             store=ref.id,
@@ -224,7 +243,7 @@ class StoreMover:
         )
         digests = {one.family.family: Digest() for one in rows}
         with self._writer(target, ref) as writer:
-            for one, some in self._read(place, ref, rows):
+            for one, some in source:
                 digests[one.family.family].add(some)
                 writer.add(one.target.name, one.to_target(some))
             written = writer.finish()
@@ -239,12 +258,12 @@ class StoreMover:
         self._target.put(key_of_result(self._move, ref), moved.as_json())
         return moved
 
-    def _families(self, operator: Operator, store: OperatorStore) -> Iterator[_Rows]:
+    def _families(self, operator: Operator, store: OperatorStore) -> Iterator[FamilyRows]:
         for family in self._view.families(operator):
             if family.store.name == store.name:
                 target = target_family(family, self._move.conf.provider)
                 schema = target.schema
-                yield _Rows(
+                yield FamilyRows(
                     family,
                     target,
                     converter(family.form, target.form, schema),
@@ -252,8 +271,8 @@ class StoreMover:
                 )
 
     def _read(
-        self, place: StorePlace, ref: StoreRef, rows: Iterable[_Rows]
-    ) -> Iterator[tuple[_Rows, StoredRows]]:
+        self, place: StorePlace, ref: StoreRef, rows: Iterable[FamilyRows]
+    ) -> Iterator[tuple[FamilyRows, StoredRows]]:
         lists = frozenset(one.family.family for one in rows if one.family.is_list)
         with place.open(ref.partition, lists, self._limits) as store:
             for one in rows:
@@ -262,7 +281,7 @@ class StoreMover:
                         yield one, some
 
     def _require_same(
-        self, moved: Moved, source: StorePlace, rows: list[_Rows], written: Written
+        self, moved: Moved, source: StorePlace, rows: list[FamilyRows], written: Written
     ) -> None:
         """Read the target, and compare its rows with those that were read from the source."""
         ids = None

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from cairn.errors import CairnError, InternalError, RetryableError, unexpected
-from cairn.offline.move.moving import StoreMover, read_results
+from cairn.offline.move.moving import read_results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from cairn.offline.move.moving import Move, Moved, StoreRef
+    from cairn.offline.move.moving import Move, Moved, StoreMover, StoreRef
+    from cairn.storage.base import ObjectStore
 
 _LOOK_EVERY_S = 2.0
 _PROCESSES_MAX = 16
@@ -105,26 +106,60 @@ def run_move(
         CairnError: a store could not be moved; those that were are not moved again.
     """
     with move.target.open() as target:
-        wanted = frozenset(stores)
-        done = {ref: one for ref, one in read_results(target, move).items() if ref in wanted}
+        done = results_of(target, move, stores)
         left = [ref for ref in stores if ref not in done]
+        if session is not None:
+            return run_in_spark(lambda: _in_spark(session, move, left), move, stores, progress)
         meter = _Meter(stores, done, progress)
         meter.add()
-        if session is not None:
-            for results in _in_spark(session, move, left, lambda: read_results(target, move)):
-                meter.add(*results)
-        else:
-            count = min(processes or os.cpu_count() or 1, _PROCESSES_MAX)
-            for one in _here(move, left, count):
-                meter.add(one)
+        count = min(processes or os.cpu_count() or 1, _PROCESSES_MAX)
+        for one in _here(move, left, count):
+            meter.add(one)
     return meter.done
+
+
+def run_in_spark(
+    job: Callable[[], Iterable[CairnError | None]],
+    move: Move,
+    stores: Sequence[StoreRef],
+    progress: Callable[[MoveProgress], None] | None = None,
+) -> dict[StoreRef, Moved]:
+    """Run a job of Spark, and return all results.
+
+    Args:
+        job: ends with what went wrong.
+        move: what the stores have in common.
+        stores: all of them.
+        progress: called now and then.
+
+    Raises:
+        CairnError: what went wrong.
+    """
+    with move.target.open() as target, ThreadPoolExecutor(1) as thread:
+        meter = _Meter(stores, results_of(target, move, stores), progress)
+        meter.add()
+        run = thread.submit(lambda: list(job()))
+        while not wait([run], _LOOK_EVERY_S).done:
+            meter.add(*results_of(target, move, stores).values())
+        for failure in filter(None, run.result()):
+            raise failure
+        meter.add(*results_of(target, move, stores).values())
+    return meter.done
+
+
+def results_of(
+    target: ObjectStore, move: Move, stores: Iterable[StoreRef]
+) -> dict[StoreRef, Moved]:
+    """Return the results of some stores that are there; see ``read_results``."""
+    wanted = frozenset(stores)
+    return {ref: one for ref, one in read_results(target, move).items() if ref in wanted}
 
 
 def _here(move: Move, stores: Sequence[StoreRef], count: int) -> Iterator[Moved]:
     """Move stores in processes of this machine; of one store in this process."""
     if len(stores) < 2 or count < 2:  # noqa: PLR2004 - nothing would run beside another
         if stores:
-            with StoreMover(move) as mover:
+            with move.mover() as mover:
                 yield from map(mover.move, stores)
         return
     todo: queue.SimpleQueue[StoreRef] = queue.SimpleQueue()
@@ -214,20 +249,13 @@ def _in_spark(
     session: Any,  # noqa: ANN401 - pyspark is no dependency
     move: Move,
     stores: Sequence[StoreRef],
-    results: Callable[[], Mapping[StoreRef, Moved]],
-) -> Iterator[Iterable[Moved]]:
-    """Move stores in tasks of Spark; yield all results that are there, again and again."""
+) -> list[CairnError | None]:
+    """Move stores in tasks of Spark; return what went wrong."""
     if not stores:
-        return
-    context = session.sparkContext
-    tasks = context.parallelize(list(stores), len(stores)).map(_Task(move))
-    with ThreadPoolExecutor(1) as thread:
-        run = thread.submit(tasks.collect)
-        while not wait([run], _LOOK_EVERY_S).done:
-            yield results().values()
-        for failure in filter(None, run.result()):
-            raise failure
-        yield results().values()
+        return []
+    tasks = session.sparkContext.parallelize(list(stores), len(stores)).map(_Task(move))
+    found: list[CairnError | None] = tasks.collect()
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +266,7 @@ class _Task:
 
     def __call__(self, ref: StoreRef) -> CairnError | None:
         try:
-            with StoreMover(self.move) as mover:
+            with self.move.mover() as mover:
                 mover.move(ref)
         except RetryableError:
             raise  # Spark tries the task again
@@ -258,7 +286,7 @@ def _serve(source: BinaryIO, sink: BinaryIO) -> None:
             except EOFError:
                 return
             try:
-                mover = mover or opened.enter_context(StoreMover(move))
+                mover = mover or opened.enter_context(move.mover())
                 answer: object = mover.move(ref)
             except Exception as problem:  # noqa: BLE001 - the other process raises it
                 answer = unexpected(problem)

@@ -68,6 +68,20 @@ def spark_hash(columns: Sequence[pa.Array[Any]], seed: int = _SEED) -> Hashes:
     return hashes
 
 
+def has_hash(of: pa.DataType) -> bool:
+    """Return whether the hash of values of a type is known."""
+    kind: Any = of
+    if pa.types.is_null(kind):
+        return True
+    if pa.types.is_struct(kind):
+        return all(has_hash(kind.field(place).type) for place in range(kind.num_fields))
+    if pa.types.is_map(kind):
+        return has_hash(kind.key_type) and has_hash(kind.item_type)
+    if pa.types.is_large_list(kind):
+        return has_hash(kind.value_type)
+    return any(is_type(kind) for is_type, _ in _HASHES)
+
+
 def _fold(column: pa.Array[Any], hashes: Hashes) -> Hashes:
     """Return the hashes after one more column."""
     if column.null_count == len(column):

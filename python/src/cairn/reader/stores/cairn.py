@@ -105,7 +105,7 @@ class CairnRows:
         limits: ReadLimits | None = None,
         pins: ReaderPins | None = None,
     ) -> None:
-        self._pin = None if pins is None else pins.begin(_Pinned(versions))
+        self._pin = None if pins is None else pins.begin(PinnedVersions(versions))
         self._versions = versions
         self._version = version
         self._checkpoint_id = checkpoint_id
@@ -365,20 +365,23 @@ _COPIES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Pinned:
+class PinnedVersions:
     """The store of a reader's pin."""
 
     versions: StoredVersions
 
     @property
     def objects(self) -> ObjectStore:
+        """The objects of the store."""
         return self.versions.objects
 
     @property
     def grace_ms(self) -> int:
+        """The grace period."""
         return _GRACE_MS
 
     def pin_content(self, checkpoint_id: CheckpointId | None) -> bytes:
+        """Return the bytes of the pin."""
         return pin.encode(
             self.versions.store,
             run_id="reader",

@@ -32,7 +32,7 @@ PART_BYTES = 32 << 20
 """A larger file is read in parts of this size."""
 _START_BYTES = 1 << 20
 """Of a changelog: enough for its header, however it is compressed."""
-_CRC = ".crc"
+CRC_SUFFIX = ".crc"
 _CRC_BYTES = 1 << 16
 _ALGORITHM = "CRC32C"
 _AFTER_DIGITS = ":"
@@ -65,6 +65,10 @@ class StoreFiles:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sizes)
+
+    def size(self, name: str) -> int:
+        """Return the length of a file. REQUIRES: it is one of them."""
+        return self._sizes[name]
 
     def url(self, name: str) -> str:
         """Return the object's name in errors."""
@@ -146,9 +150,9 @@ class StoreFiles:
             yield part
 
     def _verify(self, name: str, size_bytes: int, checksum: int) -> None:
-        if name + _CRC not in self._sizes:
+        if name + CRC_SUFFIX not in self._sizes:
             return
-        stored = self._objects.get(self._prefix + name + _CRC, max_bytes=_CRC_BYTES).data
+        stored = self._objects.get(self._prefix + name + CRC_SUFFIX, max_bytes=_CRC_BYTES).data
         fields = parse_object(stored, "the file's checksum")
         algorithm = as_text(fields.get("algorithm"), "the algorithm of the file's checksum")
         if algorithm != _ALGORITHM:

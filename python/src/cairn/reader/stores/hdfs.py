@@ -73,7 +73,7 @@ class HdfsRows(LayeredStore):
         self._has_row_checksums = has_row_checksums
         self._files = StoreFiles(objects, folder)
         self._version = version
-        self._snapshot, self._deltas = _choose(self._files, version)
+        self._snapshot, self._deltas = choose_files(self._files, version)
         self.layers = LayeredRows(self._base_rows, self._base_get, self._changes, self._limits)
 
     def _base_rows(self, family: int) -> Iterator[StoredRows]:  # noqa: ARG002 - there is only one
@@ -119,7 +119,7 @@ class HdfsRows(LayeredStore):
                     yield _whole_words(records)
 
 
-def _choose(files: StoreFiles, version: int) -> tuple[str | None, list[str]]:
+def choose_files(files: StoreFiles, version: int) -> tuple[str | None, list[str]]:
     """Return the newest snapshot up to ``version``, and the deltas after it."""
     base = 0
     for name in files:

@@ -91,7 +91,7 @@ class RocksDbRows(LayeredStore):
         self._version = version
         item = None if checkpoint_id is None else LineageItem(version, checkpoint_id)
         self._own_changelog = f"{version}.changelog" if item is None else _changelog_of(item)
-        plan = _plan(self._files, version, checkpoint_id)
+        plan = plan_version(self._files, version, checkpoint_id)
         self._snapshot = plan.snapshot
         self._changelogs = plan.changelogs
         snapshot = None
@@ -241,21 +241,21 @@ def _no_file(file: LiveFile) -> _SstFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class VersionPlan:
     """The files of a version: its base, and the changelogs above it in order."""
 
     snapshot: str | None
     changelogs: list[str]
 
 
-def _plan(files: StoreFiles, version: int, checkpoint_id: str | None) -> _Plan:
+def plan_version(files: StoreFiles, version: int, checkpoint_id: str | None) -> VersionPlan:
     """Choose the files of a version.
 
     Raises:
         MissingError: one of them does not exist.
     """
     if not version:
-        return _Plan(None, [])
+        return VersionPlan(None, [])
     if checkpoint_id is not None:
         return _plan_by_lineage(files, LineageItem(version, checkpoint_id))
     numbers = (int(match[1]) for match in map(_NAME.fullmatch, files) if match)
@@ -266,10 +266,10 @@ def _plan(files: StoreFiles, version: int, checkpoint_id: str | None) -> _Plan:
         if changelogs[-1] not in files:
             raise files.missing(changelogs[-1], version=version)
     # Spark makes no snapshot of version 0.
-    return _Plan(f"{base}.zip" if base else None, changelogs)
+    return VersionPlan(f"{base}.zip" if base else None, changelogs)
 
 
-def _plan_by_lineage(files: StoreFiles, newest: LineageItem) -> _Plan:
+def _plan_by_lineage(files: StoreFiles, newest: LineageItem) -> VersionPlan:
     """Follow lineages until one has a version with a snapshot, or begins with version 1.
 
     A changelog has the versions since the snapshot that its writer knew. That snapshot may never
@@ -280,10 +280,10 @@ def _plan_by_lineage(files: StoreFiles, newest: LineageItem) -> _Plan:
         for place in range(len(chain) - 1, -1, -1):
             if _zip_of(chain[place]) in files:
                 later = [_changelog_of(item) for item in chain[place + 1 :]]
-                return _checked(files, _Plan(_zip_of(chain[place]), later), newest.version)
+                return _checked(files, VersionPlan(_zip_of(chain[place]), later), newest.version)
         oldest = chain[0]
         if oldest.version == 1:
-            plan = _Plan(None, [_changelog_of(item) for item in chain])
+            plan = VersionPlan(None, [_changelog_of(item) for item in chain])
             return _checked(files, plan, newest.version)
         name = _changelog_of(oldest)
         if name not in files:
@@ -297,7 +297,7 @@ def _plan_by_lineage(files: StoreFiles, newest: LineageItem) -> _Plan:
         chain = [*before, *chain]
 
 
-def _checked(files: StoreFiles, plan: _Plan, version: int) -> _Plan:
+def _checked(files: StoreFiles, plan: VersionPlan, version: int) -> VersionPlan:
     for name in plan.changelogs:
         if name not in files:
             raise files.missing(name, version=version)

@@ -47,10 +47,10 @@ _SST_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}")
 
 @dataclass(frozen=True, slots=True)
 class SstObject:
-    """Where the bytes of one SST file are.
+    """Where the bytes of one file of the database are.
 
     Attributes:
-        name: of the object, below ``SSTs/``.
+        name: of the object; of an SST below ``SSTs/``.
         size_bytes: its length.
     """
 
@@ -65,12 +65,14 @@ class ZippedSnapshot:
     Attributes:
         manifest: content of RocksDB's MANIFEST file.
         ssts: the SST files, by their names in the database.
+        logs: write-ahead logs, which only an old Spark stored; below ``logs/``.
         families: the column families by name; none if the store does not use them.
     """
 
     manifest: bytes
     ssts: Mapping[str, SstObject]
     families: Mapping[str, StoredFamily]
+    logs: tuple[SstObject, ...] = ()
 
     @classmethod
     def parse(cls, data: bytes, list_families: Collection[str]) -> Self:
@@ -99,7 +101,8 @@ class ZippedSnapshot:
                 next_step="use a newer release of Cairn",
             )
         fields = parse_object(metadata[len(_METADATA_VERSION) :], _METADATA)
-        return cls(manifest, _ssts(fields), _families(fields, list_families))
+        families = _families(fields, list_families)
+        return cls(manifest, _ssts(fields), families, _logs(fields))
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -123,6 +126,17 @@ def _ssts(fields: JsonObject) -> dict[str, SstObject]:
             raise CorruptError(f"{_METADATA} name the file {name[:80]!r}")
         ssts[local] = SstObject(name, as_int(file.get("sizeBytes"), f"a size in {_METADATA}"))
     return ssts
+
+
+def _logs(fields: JsonObject) -> tuple[SstObject, ...]:
+    logs: list[SstObject] = []
+    for item in as_list(fields.get("logFiles", []), f"the list of logs in {_METADATA}"):
+        file = as_object(item, f"a log in {_METADATA}")
+        name = as_text(file.get("dfsLogFileName"), f"a stored name in {_METADATA}")
+        if not _SST_NAME.fullmatch(name):
+            raise CorruptError(f"{_METADATA} name the file {name[:80]!r}")
+        logs.append(SstObject(name, as_int(file.get("sizeBytes"), f"a size in {_METADATA}")))
+    return tuple(logs)
 
 
 def _families(fields: JsonObject, list_families: Collection[str]) -> dict[str, StoredFamily]:

@@ -38,12 +38,14 @@ if TYPE_CHECKING:
 _METHODS = {
     "PutObject": "put_object",
     "GetObject": "get_object",
+    "CopyObject": "copy_object",
     "HeadObject": "head_object",
     "DeleteObject": "delete_object",
     "DeleteObjects": "delete_objects",
     "ListObjectsV2": "list_objects_v2",
     "CreateMultipartUpload": "create_multipart_upload",
     "UploadPart": "upload_part",
+    "UploadPartCopy": "upload_part_copy",
     "CompleteMultipartUpload": "complete_multipart_upload",
     "AbortMultipartUpload": "abort_multipart_upload",
 }
@@ -53,8 +55,10 @@ _WITH_CUSTOMER_KEY = frozenset(
         "PutObject",
         "GetObject",
         "HeadObject",
+        "CopyObject",
         "CreateMultipartUpload",
         "UploadPart",
+        "UploadPartCopy",
         "CompleteMultipartUpload",
     }
 )
@@ -66,6 +70,8 @@ _MEMBERS = {
     "ListObjectsV2": "IsTruncated",
     "CreateMultipartUpload": "UploadId",
     "UploadPart": "ETag",
+    "CopyObject": "CopyObjectResult",
+    "UploadPartCopy": "CopyPartResult",
     "CompleteMultipartUpload": "ETag",
 }
 _CHUNK_BYTES = 1 << 20
@@ -190,6 +196,11 @@ class S3Requests:
     def translated(self, error: Exception, key: str) -> CairnError:
         """Return an error of botocore as one of Cairn's."""
         return translate(error, endpoint=self._endpoint, object_name=self.object_url(key))
+
+    def copy_source(self, key: str) -> dict[str, object]:
+        """Return the arguments of a copy that name the object to be copied."""
+        customer = {f"CopySource{name}": value for name, value in self._customer.items()}
+        return {"CopySource": {"Bucket": self.target, "Key": self.root + key}, **customer}
 
     def read(self, key: str, max_bytes: int) -> tuple[bytes, dict[str, Any]]:
         """Return the bytes of an object, and the rest of the answer.

@@ -54,7 +54,13 @@ from cairn.storage.s3.client import acquire, release
 from cairn.storage.s3.errors import translate_delete
 from cairn.storage.s3.requests import S3Requests, checksum_header, object_size, split_url
 from cairn.storage.s3.settings import S3Settings
-from cairn.storage.s3.transfer import PARTS_ABOVE_BYTES, download_ranges, upload_parts
+from cairn.storage.s3.transfer import (
+    COPIED_AT_ONCE_BYTES,
+    PARTS_ABOVE_BYTES,
+    copy_parts,
+    download_ranges,
+    upload_parts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -207,6 +213,21 @@ class S3Store(ObjectStore):
                 raise self._requests.unavailable("the upload was refused", key) from error
             return head.last_modified
         return _date_of(answer)
+
+    def copy_within(
+        self, source: ObjectStore, source_key: str, key: str, *, size_bytes: int
+    ) -> bool:
+        """Copy an object of a bucket with the same settings: one CopyObject, or in parts."""
+        self._check_open()
+        check_key(key)
+        if not isinstance(source, S3Store) or source._settings != self._settings:  # noqa: SLF001
+            return False
+        copied = source._bulk.copy_source(check_key(source_key))  # noqa: SLF001 - of the same class
+        if size_bytes > COPIED_AT_ONCE_BYTES:
+            copy_parts(self._bulk, key, copied, size_bytes)
+        else:
+            self._bulk.call("CopyObject", key, **self._requests.encryption, **copied)
+        return True
 
     def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:
         """Return a whole object."""

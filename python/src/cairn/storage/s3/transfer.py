@@ -17,7 +17,7 @@ from cairn.storage.files import PendingFile, check_crc32c, check_size, translate
 from cairn.storage.s3.requests import checksum_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from cairn.storage.s3.requests import S3Requests
@@ -30,9 +30,13 @@ _PART_COUNT_MAX = 9_000
 """S3 allows 10,000 parts."""
 
 
-def ranges_of(size_bytes: int) -> list[tuple[int, int]]:
+COPIED_AT_ONCE_BYTES = 256 << 20
+"""A larger object is copied in parts of this size: S3 copies it well within the read timeout."""
+
+
+def ranges_of(size_bytes: int, least_bytes: int = _PART_BYTES) -> list[tuple[int, int]]:
     """Return (offset, length) of the parts of an object of this size."""
-    part_bytes = max(_PART_BYTES, -(-size_bytes // _PART_COUNT_MAX))
+    part_bytes = max(least_bytes, -(-size_bytes // _PART_COUNT_MAX))
     return [
         (offset, min(part_bytes, size_bytes - offset))
         for offset in range(0, size_bytes, part_bytes)
@@ -106,6 +110,43 @@ def upload_parts(
         )
     except BaseException:
         # This aborts nothing if the upload was completed and the answer was lost.
+        with suppress(CairnError):
+            requests.call("AbortMultipartUpload", key, UploadId=upload_id)
+        raise
+
+
+def copy_parts(
+    requests: S3Requests, key: str, copied: Mapping[str, object], size_bytes: int
+) -> None:
+    """Create an object from another one of the same service, in parts.
+
+    Args:
+        requests: send them.
+        key: the new object's.
+        copied: arguments that name the other one: ``S3Requests.copy_source``.
+        size_bytes: its size.
+
+    Raises:
+        CairnError: from ``S3Requests``. The upload was aborted.
+    """
+    started = requests.call("CreateMultipartUpload", key, **requests.encryption)
+    upload_id: str = started["UploadId"]
+    try:
+        parts = []
+        for number, part in enumerate(ranges_of(size_bytes, COPIED_AT_ONCE_BYTES), start=1):
+            answer = requests.call(
+                "UploadPartCopy",
+                key,
+                UploadId=upload_id,
+                PartNumber=number,
+                CopySourceRange=f"bytes={part[0]}-{sum(part) - 1}",
+                **copied,
+            )
+            parts.append({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]})
+        requests.call(
+            "CompleteMultipartUpload", key, UploadId=upload_id, MultipartUpload={"Parts": parts}
+        )
+    except BaseException:
         with suppress(CairnError):
             requests.call("AbortMultipartUpload", key, UploadId=upload_id)
         raise

@@ -1,0 +1,84 @@
+"""The state of an aggregation (count and sum) in two partitions, made by Spark under a provider."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from driver import SHIM_JAR
+from process_memory import PeakMemory
+
+PROVIDERS = {
+    "cairn": "io.cairn.spark.CairnStateStoreProvider",
+    "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+}
+_TIMEOUT_S = 3600
+
+_MAKE = """
+import pathlib, sys, time
+from pyspark.sql import SparkSession
+folder, provider, key, rows, jar = sys.argv[1:]
+spark = (SparkSession.builder.master("local[2]").config("spark.jars", jar)
+    .config("spark.driver.memory", "4g").config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.sql.shuffle.partitions", "2")
+    .config("spark.sql.streaming.stateStore.providerClass", provider)
+    .config("spark.sql.streaming.stateStore.cairn.python", sys.executable)
+    .config("spark.sql.streaming.stateStore.maintenanceInterval", "1s")
+    .config("spark.sql.streaming.stateStore.minDeltasForSnapshot", "1").getOrCreate())
+row = f"{key} as key", "id * 3 as value"
+for number, count in enumerate((int(rows), 1, 1)):
+    part = spark.range(count).selectExpr(*row).coalesce(1)
+    part.write.mode("append").parquet(folder + "/input")
+stream = spark.readStream.schema(part.schema).option("maxFilesPerTrigger", 1)
+query = (stream.parquet(folder + "/input").groupBy("key").agg({"*": "count", "value": "sum"})
+    .writeStream.format("noop").outputMode("update").trigger(processingTime="5 seconds")
+    .option("checkpointLocation", folder + "/checkpoint").start())
+while not query.lastProgress or query.lastProgress["batchId"] < 2:
+    if query.exception():
+        raise query.exception()
+    time.sleep(0.5)
+state = pathlib.Path(folder, "checkpoint", "state", "0")
+until = time.monotonic() + 60
+for part in ("0", "1"):
+    while not any(next(state.glob(f"{part}/{name}"), None) for name in
+                  ("*.snapshot", "*.zip", "snapshot/*.json")):
+        if time.monotonic() > until:
+            raise SystemExit("maintenance took no snapshot of partition " + part)
+        time.sleep(0.2)
+query.stop()
+spark.stop()
+"""
+
+
+def make_state(folder: Path, provider: str, key: str, rows: int) -> None:
+    """Make a checkpoint, in ``folder/checkpoint``.
+
+    Args:
+        folder: an empty one; what is there is removed.
+        provider: of ``PROVIDERS``.
+        key: expression of SQL over ``id``, from 0 to ``rows - 1``.
+        rows: how many keys the state has.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    run_measured(_MAKE, str(folder), PROVIDERS[provider], key, str(rows), str(SHIM_JAR))
+
+
+def run_measured(code: str, *arguments: str) -> tuple[str, int]:
+    """Run a program; return its output, and the peak of its memory in MiB."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with PeakMemory(process.pid) as memory:
+        output, errors = process.communicate(timeout=_TIMEOUT_S)
+    if process.returncode:
+        raise SystemExit(f"a program failed:\n{errors[-4000:]}")
+    return output, memory.peak_bytes >> 20
