@@ -66,8 +66,9 @@ def through_a_file(family: Family, rows: StoredRows) -> tuple[list[bytes], list[
     reader = FileReader(form)
     found = list(reader.batches(pq.ParquetFile(file), "file"))
     assert reader.problems == []
-    keys = [key for one in found for key in one.keys.to_pylist()]
-    return keys, [value for one in found for value in one.values.to_pylist()]
+    keys: list[Any] = [key for one in found for key in one.keys.to_pylist()]
+    values: list[Any] = [value for one in found for value in one.values.to_pylist()]
+    return keys, values
 
 
 def versioned(table: Table) -> list[bytes]:

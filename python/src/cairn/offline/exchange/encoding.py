@@ -144,7 +144,7 @@ def _zeros(count: int) -> NDArray[np.uint64]:
 def _words(column: Column, of: Type) -> NDArray[np.uint64]:
     """Return the word of each value: its bytes in the low ones."""
     if isinstance(of, Boolean):
-        return column.cast(pa.uint8()).fill_null(0).to_numpy().astype(np.uint64)
+        return np.asarray(column.cast(pa.uint8()).fill_null(0).to_numpy(), np.uint64)
     buffer = memoryview(column.buffers()[1] or b"")
     start, end = column.offset, column.offset + len(column)
     if isinstance(of, Decimal):

@@ -26,10 +26,9 @@ from cairn.reader.families import PARTITION
 from cairn.reader.rows.decoder import RowDecoder
 from cairn.reader.rows.lists import elements
 from cairn.reader.rows.spans import Spans
+from cairn.reader.rows.stored import StoredRows
 from cairn.reader.rows.types import struct_of
 from cairn.reader.rows.unsafe_row import decode_rows
-
-from cairn.reader.rows.stored import StoredRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,7 +71,7 @@ class FileColumn:
         """Its type in the file."""
         return pa.large_binary() if self.is_row else self.column.type
 
-    def to_file(self, decoded: pa.RecordBatch) -> pa.Array[Any]:
+    def to_file(self, decoded: pa.RecordBatch) -> Any:  # noqa: ANN401 - the stubs have a type per kind
         """Return the column of decoded keys or values."""
         values: Any = self.column.of(decoded)
         if not self.is_row:
@@ -93,7 +92,9 @@ class FileColumn:
 def _masked(rows: Any, values: Any) -> Any:  # noqa: ANN401 - the stubs have a class per kind
     if not values.null_count:
         return rows
-    return pa.array(rows.to_pylist(), rows.type, mask=values.is_null().to_numpy(False))
+    return pa.array(
+        rows.to_pylist(), rows.type, mask=values.is_null().to_numpy(zero_copy_only=False)
+    )
 
 
 class FileForm:

@@ -231,9 +231,7 @@ class _Batch:
     def _partitions(self, columns: dict[str, Any]) -> NDArray[np.int32]:
         form = self._form
         family = form.family
-        hashed = [
-            one.from_file(columns[one.name]) for one in form.columns if one.column.is_hashed
-        ]
+        hashed = [one.from_file(columns[one.name]) for one in form.columns if one.column.is_hashed]
         given = columns.get(PARTITION)
         if given is not None:
             self._refuse_nulls(given, PARTITION, "leave out the column, or fill it")
@@ -254,28 +252,33 @@ class _Batch:
 
 def _may_be(kind: Any, wanted: Any) -> bool:  # noqa: ANN401 - the stubs have a class per kind
     """Return whether values of a type can be those of another one, each exactly or not at all."""
+    if types.is_dictionary(kind):
+        kind = kind.value_type
     if kind == wanted or types.is_null(kind):
         return True
-    if types.is_dictionary(kind):
-        return _may_be(kind.value_type, wanted)
+    if types.is_nested(wanted):
+        return _is_kind_of_nested(kind, wanted)
+    if types.is_timestamp(wanted):
+        return bool(types.is_timestamp(kind)) and (kind.tz is None) == (wanted.tz is None)
+    return any(is_of(wanted) and any(may(kind) for may in allowed) for is_of, allowed in _CASTS)
+
+
+def _is_kind_of_nested(kind: Any, wanted: Any) -> bool:  # noqa: ANN401 - as above
+    """Return the same of a list, map or struct."""
     if types.is_map(wanted):
-        return (
+        return bool(
             types.is_map(kind)
             and _may_be(kind.key_type, wanted.key_type)
             and _may_be(kind.item_type, wanted.item_type)
         )
     if types.is_large_list(wanted):
         is_list = types.is_list(kind) or types.is_large_list(kind)
-        return is_list and _may_be(kind.value_type, wanted.value_type)
-    if types.is_struct(wanted):
-        return (
-            types.is_struct(kind)
-            and [one.name for one in kind] == [one.name for one in wanted]
-            and all(_may_be(a.type, b.type) for a, b in zip(kind, wanted, strict=True))
-        )
-    if types.is_timestamp(wanted):
-        return types.is_timestamp(kind) and (kind.tz is None) == (wanted.tz is None)
-    return any(is_of(wanted) and any(may(kind) for may in allowed) for is_of, allowed in _CASTS)
+        return bool(is_list) and _may_be(kind.value_type, wanted.value_type)
+    return bool(
+        types.is_struct(kind)
+        and [one.name for one in kind] == [one.name for one in wanted]
+        and all(_may_be(a.type, b.type) for a, b in zip(kind, wanted, strict=True))
+    )
 
 
 def _is_text(kind: Any) -> bool:  # noqa: ANN401 - as above
@@ -283,9 +286,7 @@ def _is_text(kind: Any) -> bool:  # noqa: ANN401 - as above
 
 
 def _is_binary(kind: Any) -> bool:  # noqa: ANN401 - as above
-    return (
-        types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
-    )
+    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
 
 
 _CASTS: Any = (
