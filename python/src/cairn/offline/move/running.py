@@ -106,12 +106,16 @@ def run_move(
     """
     with move.target.open() as target:
         wanted = frozenset(stores)
-        done = {ref: one for ref, one in read_results(target, move).items() if ref in wanted}
+        done = {
+            ref: one for ref, one in read_results(target, move.results).items() if ref in wanted
+        }
         left = [ref for ref in stores if ref not in done]
         meter = _Meter(stores, done, progress)
         meter.add()
         if session is not None:
-            for results in _in_spark(session, move, left, lambda: read_results(target, move)):
+            for results in _in_spark(
+                session, move, left, lambda: read_results(target, move.results)
+            ):
                 meter.add(*results)
         else:
             count = min(processes or os.cpu_count() or 1, _PROCESSES_MAX)
