@@ -54,7 +54,7 @@ class AppendedBatch:
         self._checkpoint = checkpoint
         self._view = view
         self._command = command
-        self._work = {"batch": self.number} | {**work}
+        self._work = work_of_batch(self.number, work)
         self._clock = clock
         self._held = HeldCheckpoint(checkpoint, command, clock, entropy)
         self._record: Record | None = None
@@ -75,7 +75,7 @@ class AppendedBatch:
         """
         self._held.__enter__()
         try:
-            self._record = self._unfinished()
+            self._record = find_unended(self._checkpoint, self._command, self._work, self._clock)
             self._require_ended()
             self._record = self._record or Record(
                 self._checkpoint, self._command, self._held.token, [self._work], self._clock
@@ -96,17 +96,6 @@ class AppendedBatch:
             object_name=self._checkpoint.object_url(f"{OFFSETS_PREFIX}{last}"),
             next_step="start the query once more, so that it ends this batch, and stop it; or name "
             "another place by --to, where the query repeats the batch",
-        )
-
-    def _unfinished(self) -> Record | None:
-        """Return the record of the same work that a process has left."""
-        return next(
-            (
-                one
-                for one in find_records(self._checkpoint, self._clock)
-                if one.command == self._command and one.steps == [self._work] and not one.is_ended
-            ),
-            None,
         )
 
     def finish(
@@ -133,19 +122,25 @@ class AppendedBatch:
         commit = self._view.commit
         if unique_ids is not None or checkpoint_format == 1:
             commit = commit.with_ids(unique_ids)
+        self._commit(encode_commit(commit))
+        # From here on the hold must not end alone: a commit without a plan would be left.
+        self._is_committed = True
+        self._held.become(self.number, encode_offsets(self._view.conf.entry.with_conf(conf)))
+        self.record.end(done)
+
+    def _commit(self, data: bytes) -> None:
+        """Store the commit, or find the one that a killed process has stored."""
         key = f"{COMMITS_PREFIX}{self.number}"
         try:
-            self._checkpoint.put_if_absent(key, encode_commit(commit))
+            self._checkpoint.put_if_absent(key, data)
         except AlreadyExistsError:
+            if self._checkpoint.get(key).data == data:
+                return
             raise InUseError(
                 f"a driver has run batch {self.number} meanwhile: nothing was changed",
                 object_name=self._checkpoint.object_url(key),
                 next_step="stop the query, and repeat the command",
             ) from None
-        # From here on the hold must not end alone: a commit without a plan would be left.
-        self._is_committed = True
-        self._held.become(self.number, encode_offsets(self._view.conf.entry.with_conf(conf)))
-        self.record.end(done)
 
     def __exit__(self, *failure: object) -> None:
         """Let drivers use the checkpoint.
@@ -156,3 +151,25 @@ class AppendedBatch:
             self._held.leave()
         else:
             self._held.__exit__(*failure)
+
+
+def work_of_batch(number: int, work: Mapping[str, object]) -> dict[str, object]:
+    """Return what a record has as the only step of the work that appends a batch."""
+    return {"batch": number, **work}
+
+
+def find_unended(
+    checkpoint: ObjectStore, command: str, work: Mapping[str, object], clock: Clock
+) -> Record | None:
+    """Return the record of the same work that a process has left; ``None``: there is none.
+
+    Args:
+        checkpoint: at the query's checkpoint location.
+        command: of ``cairn``.
+        work: see ``work_of_batch``.
+        clock: for the record.
+    """
+    for record in find_records(checkpoint, clock):
+        if record.command == command and record.steps == [work] and not record.is_ended:
+            return record
+    return None
