@@ -44,16 +44,8 @@ def _total_of_all(left: DataFrame, _: DataFrame) -> DataFrame:
     return left.agg(f.sum("v").alias("total"), f.count("*").alias("events"))
 
 
-def _sessions_of_all(left: DataFrame, _: DataFrame) -> DataFrame:
-    timed = left.withWatermark("ts", "10 minutes")
-    return timed.groupBy(f.session_window("ts", "2 minutes")).agg(f.count("*").alias("events"))
-
-
 # Without keys: all state is in partition 0, whatever the number of partitions.
-WITHOUT_KEYS = (
-    Operator("total_of_all", _total_of_all, "complete"),
-    Operator("sessions_of_all", _sessions_of_all),
-)
+WITHOUT_KEYS = (Operator("total_of_all", _total_of_all, "complete"),)
 ALL_OPERATORS = {
     one.name: one
     for one in (*OPERATORS, *SINGLE_JOINS, *ENCODED, *WITHOUT_KEYS)
@@ -210,10 +202,13 @@ def test_the_reader_shows_what_the_source_shows_and_finds_nothing_wrong(
 
 # -- beside Spark's own repartition ----------------------------------------------------------------
 
-# Spark's RocksDB provider does not run the first; Spark looks for the others in partition 0, and
-# its repartition puts them where the hash of no column says.
+# Spark's RocksDB provider does not run the first. Spark's operators look for the others in partition
+# 0, but its repartition puts them where the hash of no column says: the total begins anew.
 NOT_SPARKS = {"windows_then_distinct", *(one.name for one in WITHOUT_KEYS)}
-QUICK_BESIDE = {("sessions", 2), ("transform_ttl", 7), ("join_left_outer_v4", 7)}
+# Spark 4.3 breaks their state when it repartitions: it hashes the event time, too, and stores the
+# lists without the form of lists. Neither its source nor the query reads that.
+BROKEN_BY_SPARK = tuple(name for name in ALL_OPERATORS if "_v4" in name)
+QUICK_BESIDE = {("sessions", 2), ("transform_ttl", 7)}
 BESIDE = [
     pytest.param(
         name,
@@ -222,7 +217,7 @@ BESIDE = [
         marks=[] if (name, partitions) in QUICK_BESIDE else [pytest.mark.slow],
     )
     for name in ALL_OPERATORS
-    if name not in NOT_SPARKS
+    if name not in (*NOT_SPARKS, *BROKEN_BY_SPARK)
     for partitions in (2, 7)
 ]
 
