@@ -5,7 +5,7 @@ errors docs/troubleshooting.md, for the state reader docs/reader.md.
 """
 
 from cairn.changing import clone, gc, repair, restore
-from cairn.correcting import export
+from cairn.correcting import export, import_state
 from cairn.errors import CairnError, ConfigError
 from cairn.jar import jar_path
 from cairn.moving import migrate, repartition
@@ -23,6 +23,7 @@ __all__ = [
     "delete_savepoint",
     "export",
     "gc",
+    "import_state",
     "jar_path",
     "list_savepoints",
     "migrate",

@@ -6,12 +6,13 @@ Layer: cli's side (nothing below imports it); what does the work is imported by 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from cairn.offline.exchange.exporting import ExportedFile
+    from cairn.offline.exchange.importing import ImportPlan
 
 
 def export(
@@ -72,3 +73,82 @@ def export(
                     f"{to!r} is no local file", next_step="name a folder there, or a local file"
                 )
             return found.to_file(Path(to), progress)
+
+
+def import_state(
+    location: str,
+    *,
+    files: str,
+    operator: int,
+    mode: str,
+    store: str | None = None,
+    family: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    files_storage_options: Mapping[str, Any] | None = None,
+    local_dir: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ImportPlan:
+    """Return what makes rows of Parquet files the rows of a family; ``plan.apply()`` does it.
+
+    Making the plan reads and verifies the files: ``plan.problems`` has what is wrong. Close the
+    plan, or use it in a ``with`` statement.
+
+    Args:
+        location: the query's ``checkpointLocation``, of Cairn's; see ``open_checkpoint``.
+        files: a folder or URL with Parquet files, such as that of a family of an export, or a local
+            file.
+        operator: the operator's number.
+        mode: ``replace``: the family has these rows and no others; ``merge``: rows with other keys
+            stay.
+        store: as of ``Checkpoint.state``; ``None``: the operator's only one.
+        family: Spark's name of the column family, if the store has several.
+        storage_options: see ``open_checkpoint``.
+        files_storage_options: those of ``files``; ``None``: the same.
+        local_dir: on the local disk, as large as the rows; ``None``: the folder of temporary files.
+        progress: called with how many files were read, and of how many.
+
+    Raises:
+        UnsupportedStateError: it is a checkpoint of Spark's own provider, or these rows cannot be
+            imported; says why.
+        NotThereError: there are no files, or no such store, or no batch is committed.
+        InUseError: another command makes the checkpoint.
+        ConfigError, SchemeError: as for ``open_checkpoint``; a file is no Parquet file, or the mode
+            is unknown.
+    """
+    from cairn.clock import SYSTEM_CLOCK  # noqa: PLC0415 - see opening
+    from cairn.errors import ConfigError  # noqa: PLC0415
+    from cairn.location import open_location  # noqa: PLC0415
+    from cairn.offline.exchange.importing import (  # noqa: PLC0415
+        ImportPlan,
+        Mode,
+        committed_batch,
+        parquet_files,
+    )
+    from cairn.offline.move.moving import Location  # noqa: PLC0415
+    from cairn.opening import open_checkpoint  # noqa: PLC0415
+
+    if mode not in get_args(Mode):
+        raise ConfigError(
+            f"there is no mode {mode!r}", next_step=f"choose one of {', '.join(get_args(Mode))}"
+        )
+    is_file = "://" not in files and Path(files).is_file()
+    folder = str(Path(files).absolute().parent) if is_file else files
+    options = storage_options if files_storage_options is None else files_storage_options
+    checkpoint = open_checkpoint(location, storage_options=storage_options)
+    try:
+        state = checkpoint.state(operator, store, family, committed_batch(checkpoint))
+        with open_location(folder, options) as source:
+            return ImportPlan(
+                checkpoint,
+                Location(location, storage_options or {}),
+                state.family,
+                source,
+                [Path(files).name] if is_file else parquet_files(source),
+                cast("Mode", mode),
+                SYSTEM_CLOCK,
+                local_dir=local_dir,
+                progress=progress,
+            )
+    except BaseException:
+        checkpoint.close()
+        raise

@@ -50,7 +50,7 @@ def export(
     place: Place,
     output: Output,
     *,
-    target: Place | None,
+    target: Place,
     batch: int | None,
     stores: Stores,
     partitions: tuple[int, ...],
@@ -61,8 +61,6 @@ def export(
     list the place of each element. `cairn import` takes the files: their metadata say whose rows
     they are. LOCATION is only read.
     """
-    if target is None:
-        raise click.UsageError("name the folder or the file by --to.")
     written = write_files(
         place.location,
         to=target.location,

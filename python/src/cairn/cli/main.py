@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -28,6 +29,7 @@ COMMANDS = {
     "gc": "Show what nothing in a checkpoint needs, or delete it.",
     "get": "Show one key in every store that has it.",
     "history": "Show the batches that changed a key.",
+    "import": "Make rows of Parquet files the rows of a store.",
     "jar": "Print the path of the jar that Spark needs.",
     "ls": "List the stores, batches or files of a checkpoint.",
     "migrate": "Move the state to another state store provider.",
@@ -62,6 +64,8 @@ class CairnGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
+        if iskeyword(name):
+            name += "_"
         command: click.Command = getattr(import_module(f"cairn.cli.{name}"), name)
         return command
 

@@ -212,8 +212,8 @@ def with_target_or_none(command: Command) -> Command:
 
 
 def with_files(flag: str, help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's name
-    """Add a place of files, as ``with_target_or_none`` adds one, under another name."""
-    return _with_other_place(flag, help, is_required=False)
+    """Add a place of files, or one file, as ``with_target`` adds a place, under another name."""
+    return _with_other_place(flag, help, is_required=True, may_be_file=True)
 
 
 def _with_other_place(
@@ -221,6 +221,7 @@ def _with_other_place(
     help: str,  # noqa: A002 - click's name
     *,
     is_required: bool,
+    may_be_file: bool = False,
 ) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -242,7 +243,7 @@ def _with_other_place(
                 flag,
                 "target_location",
                 required=is_required,
-                type=click.Path(file_okay=False),
+                type=click.Path(file_okay=may_be_file),
                 callback=_location,
                 metavar="LOCATION",
                 help=help,

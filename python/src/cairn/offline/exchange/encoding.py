@@ -69,23 +69,26 @@ class RowEncoder:
         self._is_whole = is_plain
         self._has_whole_keys = is_plain and schema.encoder.kind in ("NoPrefix", "PrefixScan")
 
-    def keys(self, columns: Sequence[Column]) -> Column:
-        """Return the stored keys; one column per field of the key.
+    def keys(self, columns: Sequence[Column], count: int) -> Column:
+        """Return the stored keys.
+
+        Args:
+            columns: one per field of the key.
+            count: of the rows.
 
         Raises:
             UnsupportedStateError: Spark has no such key.
         """
         if not self._has_whole_keys:
-            count = len(columns[0])
             rows = [
                 self._decoder.encode_key_row([column.slice(row, 1) for column in columns])
                 for row in range(count)
             ]
             return pa.array(rows, _BINARY)
         if not self._prefix:
-            return with_version(unsafe_rows(columns, self._key))
+            return with_version(unsafe_rows(columns, self._key, count))
         first, rest = (
-            with_version(unsafe_rows(columns[part], self._key[part]))
+            with_version(unsafe_rows(columns[part], self._key[part], count))
             for part in (slice(self._prefix), slice(self._prefix, None))
         )
         return joined(numbers(lengths(first), "<i4"), first, rest)
@@ -106,21 +109,17 @@ class RowEncoder:
         return pa.array(rows, _BINARY)
 
 
-def unsafe_rows(
-    columns: Sequence[Column], fields: Sequence[Field], count: int | None = None
-) -> Column:
+def unsafe_rows(columns: Sequence[Column], fields: Sequence[Field], count: int) -> Column:
     """Return columns as UnsafeRows.
 
     Args:
         columns: one per field, of the field's Arrow type.
         fields: of the rows.
-        count: of the rows; ``None``: that of the columns.
+        count: of the rows.
 
     Raises:
         UnsupportedStateError: an interval is not of whole microseconds.
     """
-    if count is None:
-        count = len(columns[0])
     cells = [_cells(column, field.type) for column, field in zip(columns, fields, strict=True)]
     return put_together(cells, count)
 
@@ -145,7 +144,7 @@ def _zeros(count: int) -> NDArray[np.uint64]:
 def _words(column: Column, of: Type) -> NDArray[np.uint64]:
     """Return the word of each value: its bytes in the low ones."""
     if isinstance(of, Boolean):
-        return column.cast(pa.uint8()).fill_null(0).to_numpy().astype(np.uint64)
+        return np.asarray(column.cast(pa.uint8()).fill_null(0).to_numpy(), np.uint64)
     buffer = memoryview(column.buffers()[1] or b"")
     start, end = column.offset, column.offset + len(column)
     if isinstance(of, Decimal):

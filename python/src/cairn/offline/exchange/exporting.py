@@ -26,7 +26,8 @@ import pyarrow.parquet as pq
 
 from cairn.checksum import crc32c
 from cairn.errors import AlreadyExistsError, ConfigError
-from cairn.offline.exchange.file_form import METADATA, PARTITION, FileForm, encoded
+from cairn.offline.exchange.file_form import METADATA, FileForm, encoded
+from cairn.reader.families import PARTITION
 from cairn.release import RELEASE
 
 if TYPE_CHECKING:

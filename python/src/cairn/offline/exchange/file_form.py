@@ -26,6 +26,7 @@ from cairn.reader.families import PARTITION
 from cairn.reader.rows.decoder import RowDecoder
 from cairn.reader.rows.lists import elements
 from cairn.reader.rows.spans import Spans
+from cairn.reader.rows.stored import StoredRows
 from cairn.reader.rows.types import struct_of
 from cairn.reader.rows.unsafe_row import decode_rows
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cairn.reader.families import Column, Family
-    from cairn.reader.rows.stored import StoredRows
     from cairn.reader.rows.types import Field
 
 types: Any = pa.types
@@ -71,12 +71,12 @@ class FileColumn:
         """Its type in the file."""
         return pa.large_binary() if self.is_row else self.column.type
 
-    def to_file(self, decoded: pa.RecordBatch) -> pa.Array[Any]:
+    def to_file(self, decoded: pa.RecordBatch) -> Any:  # noqa: ANN401 - the stubs have a type per kind
         """Return the column of decoded keys or values."""
         values: Any = self.column.of(decoded)
         if not self.is_row:
             return values
-        rows: Any = unsafe_rows([values], [self.field])
+        rows: Any = unsafe_rows([values], [self.field], len(values))
         return _masked(rows, values)
 
     def from_file(self, values: Any) -> Any:  # noqa: ANN401 - the stubs have a class per kind
@@ -92,7 +92,9 @@ class FileColumn:
 def _masked(rows: Any, values: Any) -> Any:  # noqa: ANN401 - the stubs have a class per kind
     if not values.null_count:
         return rows
-    return pa.array(rows.to_pylist(), rows.type, mask=values.is_null().to_numpy(False))
+    return pa.array(
+        rows.to_pylist(), rows.type, mask=values.is_null().to_numpy(zero_copy_only=False)
+    )
 
 
 class FileForm:
@@ -121,6 +123,7 @@ class FileForm:
         self.family = family
         self._schema = schema
         self._decoder = RowDecoder(schema, family.form)
+        self._encoder = RowEncoder(schema, family.form)
         key, value = struct_of(schema.key), struct_of(schema.value)
         self.columns = tuple(
             _file_column(
@@ -186,24 +189,24 @@ class FileForm:
         arrays.append(pa.array(np.full(count, partition, np.int32)))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def key_parts(self, columns: Mapping[str, Any]) -> list[Any]:
-        """Return the columns of the stored key.
+    def to_rows(self, columns: Mapping[str, Any], count: int) -> StoredRows:
+        """Return the stored keys and values of columns; of a list, its elements' values.
 
         Args:
             columns: of the file, by name, of ``schema``'s types.
+            count: of the rows.
+
+        Raises:
+            CorruptError: a value of a column of rows is no row.
+            UnsupportedStateError: Spark has no such key or value.
         """
-        return self._parts(columns, self._decoder.key_schema, is_key=True)
+        key = self._parts(columns, count, self._decoder.key_schema, is_key=True)
+        value = self._parts(columns, count, self._decoder.value_schema, is_key=False)
+        return StoredRows(self._encoder.keys(key, count), self._encoder.values(value, count))
 
-    def value_parts(self, columns: Mapping[str, Any]) -> list[Any]:
-        """Return the columns of the stored value."""
-        return self._parts(columns, self._decoder.value_schema, is_key=False)
-
-    def encoder(self) -> RowEncoder:
-        """Return what makes rows of these parts."""
-        return RowEncoder(self._schema, self.family.form)
-
-    def _parts(self, columns: Mapping[str, Any], schema: pa.Schema, *, is_key: bool) -> list[Any]:
-        count = len(columns[self.columns[0].name])
+    def _parts(
+        self, columns: Mapping[str, Any], count: int, schema: pa.Schema, *, is_key: bool
+    ) -> list[Any]:
         found: dict[int, list[tuple[tuple[int, ...], Any]]] = {}
         for one in self.columns:
             if one.column.is_key == is_key:

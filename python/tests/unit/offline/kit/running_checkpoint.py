@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,15 @@ class RunningCheckpoint(SmallCheckpoint):
         """Continue behind a batch, as Spark does after its logs were shortened."""
         del self.rows[batch + 1 :]
         del self._ids[batch + 2 :]
+
+    def adopt(self, rows: dict[int, tuple[int, int]]) -> None:
+        """Continue behind a batch that a command has appended, with these rows."""
+        batch = len(self.rows)
+        entry = (self.folder / f"commits/{batch}").read_bytes().partition(b"\n")[2]
+        ids = json.loads(entry).get("stateUniqueIds")
+        found = [None] * PARTITIONS if ids is None else [one for (one,) in ids["0"]]
+        self._ids.append(found)
+        self.rows.append(dict(rows))
 
     def snapshot(self) -> None:
         """Take snapshots where they are due."""

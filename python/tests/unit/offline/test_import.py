@@ -1,0 +1,255 @@
+"""`cairn.import_state`: rows of Parquet files become the rows of a store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from running_checkpoint import RunningCheckpoint, age
+from small_checkpoint import PARTITIONS, SmallCheckpoint, partition_of_user
+
+import cairn
+from cairn.cli.main import main
+from cairn.errors import (
+    AlreadyExistsError,
+    CairnError,
+    ConfigError,
+    InUseError,
+    InvalidError,
+    NotThereError,
+    UnsupportedStateError,
+)
+from cairn.offline.exchange.reading import Problem
+
+Users = dict[int, tuple[int, int]]
+
+
+def files_of(checkpoint: SmallCheckpoint, folder: Path) -> list[Path]:
+    """Export a checkpoint, and return the files."""
+    return [Path(one.object_name) for one in cairn.export(str(checkpoint.folder), to=str(folder))]
+
+
+def write(path: Path, users: Users, **columns: list[Any]) -> Path:
+    """Write a file as SQL would: without metadata and partition."""
+    table = pa.table(
+        {
+            "user": pa.array(list(users), pa.int64()),
+            "max": [one for one, _ in users.values()],
+            "max_2": [other for _, other in users.values()],
+            **columns,
+        }
+    )
+    pq.write_table(table, path)
+    return path
+
+
+def import_rows(checkpoint: RunningCheckpoint, files: Path, mode: str) -> None:
+    """Import rows, as a person does who has looked at the plan."""
+    with cairn.import_state(
+        str(checkpoint.folder), files=str(files), operator=0, mode=mode
+    ) as plan:
+        assert plan.problems == ()
+        plan.apply(processes=1)
+
+
+def problems_of(checkpoint: SmallCheckpoint, files: Path) -> tuple[Problem, ...]:
+    """Return what is wrong with files, which are not imported then."""
+    before = contents(checkpoint.folder)
+    with cairn.import_state(
+        str(checkpoint.folder), files=str(files), operator=0, mode="replace"
+    ) as plan:
+        with pytest.raises(InvalidError, match="problems"):
+            plan.apply()
+        assert contents(checkpoint.folder) == before
+        return plan.problems
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Return all files below a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def goes_on(checkpoint: RunningCheckpoint, rows: Users) -> None:
+    """Check the rows of the appended batch, and that the query goes on from them."""
+    assert checkpoint.state() == rows
+    checkpoint.adopt(rows)
+    checkpoint.start()
+    for number in range(4):
+        checkpoint.commit({user: (200 + number, user) for user in range(3)})
+        checkpoint.snapshot()
+    assert checkpoint.state() == checkpoint.rows[-1]
+    checkpoint.stop()
+    with cairn.open_checkpoint(str(checkpoint.folder)) as opened:
+        assert [one for one in opened.verify() if one.severity == "error"] == []
+
+
+def test_an_export_has_all_rows_and_comes_back(stopped: RunningCheckpoint, tmp_path: Path) -> None:
+    """What nobody changes stays as it is."""
+    files = files_of(stopped, tmp_path / "files")
+
+    assert [path.relative_to(tmp_path / "files").as_posix() for path in files] == [
+        f"0/default/default/{partition:05}.parquet" for partition in range(PARTITIONS)
+    ]
+    found = pa.concat_tables(pq.read_table(path) for path in files).to_pylist()
+    assert {row["user"]: (row["max"], row["max_2"]) for row in found} == stopped.rows[-1]
+    assert all(row["partition"] == partition_of_user(row["user"]) for row in found)
+    metadata = json.loads(pq.read_schema(files[0]).metadata[b"cairn.export"])
+    assert (metadata["batch"], metadata["operator"], metadata["partition"]) == (9, 0, 0)
+    import_rows(stopped, tmp_path / "files", "replace")
+    goes_on(stopped, stopped.rows[-1])
+
+
+def test_rows_take_the_place_of_all_others(stopped: RunningCheckpoint, tmp_path: Path) -> None:
+    """A partition without a row in the files is empty then."""
+    users = {3: (1, 2), 1000: (3, 4)}
+
+    import_rows(stopped, write(tmp_path / "few.parquet", users), "replace")
+
+    goes_on(stopped, users)
+
+
+def test_rows_with_other_keys_stay(stopped: RunningCheckpoint, tmp_path: Path) -> None:
+    """Only the partitions of the keys are written."""
+    before = contents(stopped.folder / "state")
+    users = {3: (1, 2)}
+
+    import_rows(stopped, write(tmp_path / "one.parquet", users), "merge")
+
+    new = set(contents(stopped.folder / "state")) - set(before)
+    changed = {path.relative_to(stopped.folder / "state/0").parts[0] for path in new}
+    others = set() if stopped.checkpoint_format == 2 else {"0", "1", "2"}
+    assert changed == others | {str(partition_of_user(3))}
+    goes_on(stopped, stopped.rows[-1] | users)
+
+
+def test_the_same_import_may_be_repeated(stopped: RunningCheckpoint, tmp_path: Path) -> None:
+    """An empty commit follows an empty commit."""
+    file = write(tmp_path / "one.parquet", {3: (1, 2)})
+    for _ in range(2):
+        import_rows(stopped, file, "merge")
+        stopped.adopt(stopped.rows[-1] | {3: (1, 2)})
+        age(stopped.folder / "commits" / str(len(stopped.rows) - 1))
+        age(stopped.folder / "offsets" / str(len(stopped.rows) - 1))
+
+    import_rows(stopped, file, "merge")
+
+    goes_on(stopped, stopped.rows[-1])
+
+
+def test_problems_name_file_row_and_column(stopped: RunningCheckpoint, tmp_path: Path) -> None:
+    """A person corrects them in the SQL that made the file."""
+    file = tmp_path / "bad.parquet"
+    place = str(file)
+
+    write(file, {1: (1, 1), 2: (2, 2)}, partition=[partition_of_user(1), 7])
+    (found,) = problems_of(stopped, file)
+    assert (found.file, found.row, found.column) == (place, 1, "partition")
+    assert f"partition {partition_of_user(2)} by Spark's hash" in found.text
+
+    pq.write_table(pa.table({"user": [1, 5, 1], "max": [1, 2, 3], "max_2": [1, 2, 3]}), file)
+    (found,) = problems_of(stopped, file)
+    assert (found.row, found.column) == (2, None)
+    assert found.text.endswith(f"row 0 of {place}, too")
+
+    pq.write_table(pa.table({"user": ["a"], "max": [1], "other": [1]}), file)
+    assert [(one.column, one.row) for one in problems_of(stopped, file)] == [
+        ("user", None),
+        ("max_2", None),
+        ("other", None),
+    ]
+
+    too_large = pa.array([1, 2**63], pa.uint64())
+    pq.write_table(pa.table({"user": too_large, "max": [1, 2], "max_2": [1, 2]}), file)
+    (found,) = problems_of(stopped, file)
+    assert (found.row, found.column) == (1, "user")
+
+
+def test_a_null_where_spark_has_none_is_a_problem(
+    stopped: RunningCheckpoint, tmp_path: Path
+) -> None:
+    """The operator would fail at it, or take it for a zero."""
+    for path in (stopped.folder / "state/0/0/_metadata").glob("schema"):
+        data = path.read_bytes()
+        before = b'"name": "user", "type": "long", "nullable": true,'
+        assert before in data
+        path.write_bytes(
+            data.replace(before, before.replace(b"true,", b"false").ljust(len(before)))
+        )
+        path.write_bytes(data.replace(before, b'"name":"user", "type": "long", "nullable": false,'))
+    file = tmp_path / "null.parquet"
+    pq.write_table(pa.table({"user": [1, None], "max": [1, 2], "max_2": [1, 2]}), file)
+
+    (found,) = problems_of(stopped, file)
+
+    assert (found.row, found.column) == (1, "user")
+
+
+def test_what_cannot_be_imported_is_refused(stopped: RunningCheckpoint, tmp_path: Path) -> None:
+    """Before anything is written."""
+    place = str(stopped.folder)
+    file = write(tmp_path / "one.parquet", {1: (1, 1)})
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "no.parquet").write_bytes(b"no parquet file")
+    hdfs = SmallCheckpoint(tmp_path / "hdfs")
+    hdfs.commit({1: (1, 1)})
+
+    refused: list[tuple[type[CairnError], str, dict[str, Any]]] = [
+        (ConfigError, "no mode", {"mode": "both"}),
+        (NotThereError, r"no files \*.parquet", {"files": str(tmp_path / "empty")}),
+        (ConfigError, "no Parquet file", {"files": str(tmp_path / "no.parquet")}),
+        (NotThereError, "no operator 4", {"operator": 4}),
+        (UnsupportedStateError, "migrate", {"location": str(hdfs.folder)}),
+    ]
+    for kind, text, change in refused:
+        options: dict[str, Any] = {"location": place, "files": str(file), "operator": 0}
+        with pytest.raises(kind, match=text):
+            cairn.import_state(**{**options, "mode": "merge", **change})
+
+
+def test_a_running_query_is_not_changed(written: RunningCheckpoint, tmp_path: Path) -> None:
+    """Its next batch would go on from the former state."""
+    before = contents(written.folder)
+    file = write(tmp_path / "one.parquet", {1: (1, 1)})
+    with (
+        cairn.import_state(str(written.folder), files=str(file), operator=0, mode="merge") as plan,
+        pytest.raises(InUseError, match="written"),
+    ):
+        plan.apply()
+
+    assert contents(written.folder) == before
+
+
+def test_an_export_spares_other_files(stopped: RunningCheckpoint, tmp_path: Path) -> None:
+    """A wrong folder is not filled; a repeated export replaces its own files."""
+    files_of(stopped, tmp_path / "files")
+    assert len(files_of(stopped, tmp_path / "files")) == PARTITIONS
+    (tmp_path / "files/notes").write_text("mine")
+
+    with pytest.raises(AlreadyExistsError, match="notes"):
+        files_of(stopped, tmp_path / "files")
+
+
+def test_the_commands_print_their_plan_and_then_do_it(
+    stopped: RunningCheckpoint, tmp_path: Path
+) -> None:
+    """As all commands that change a checkpoint."""
+    place, file = str(stopped.folder), str(tmp_path / "all.parquet")
+
+    def run(*arguments: str) -> Any:  # noqa: ANN401 - click's own
+        return CliRunner().invoke(main, [*arguments, "-o", "ndjson"])
+
+    exported = run("export", place, "--to", file, "--batch", "8", "--partition", "1")
+    command = ["import", place, "--operator", "0", "--from", file, "--merge"]
+    planned = run(*command)
+    done = run(*command, "--apply", "--processes", "1")
+
+    assert (exported.exit_code, planned.exit_code, done.exit_code) == (0, 3, 0), done.output
+    rows = {user: row for user, row in stopped.rows[8].items() if partition_of_user(user) == 1}
+    assert json.loads(exported.stdout)["rows"] == json.loads(planned.stdout)["keys"] == len(rows)
+    assert "Nothing was imported" in planned.stderr
+    goes_on(stopped, stopped.rows[-1] | rows)
