@@ -75,7 +75,7 @@ def require_whole(written: RunningCheckpoint, partitions: int) -> None:
 
 def test_the_rows_are_where_the_hash_of_their_keys_says(stopped: RunningCheckpoint) -> None:
     """More partitions, fewer, one, and the former number, in whose folders old objects are."""
-    stages = []
+    stages: list[MoveProgress] = []
     with cairn.open_checkpoint(str(stopped.folder)) as checkpoint:
         expected = stopped.rows[9]
         for partitions in (7, 2, 1, 3):
