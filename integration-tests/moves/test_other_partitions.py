@@ -202,8 +202,8 @@ def test_the_reader_shows_what_the_source_shows_and_finds_nothing_wrong(
 
 # -- beside Spark's own repartition ----------------------------------------------------------------
 
-# Spark's RocksDB provider does not run the first. Spark's operators look for the others in partition
-# 0, but its repartition puts them where the hash of no column says: the total begins anew.
+# Spark's RocksDB provider does not run the first. Spark's operators look for the others in
+# partition 0, but its repartition puts them where the hash of no column says: the total is lost.
 NOT_SPARKS = {"windows_then_distinct", *(one.name for one in WITHOUT_KEYS)}
 # Spark 4.3 breaks their state when it repartitions: it hashes the event time, too, and stores the
 # lists without the form of lists. Neither its source nor the query reads that.

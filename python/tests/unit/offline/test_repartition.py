@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -369,6 +371,29 @@ def is_plan(data: bytes) -> bool:
     except InUseError:
         return False
     return True
+
+
+@pytest.mark.slow
+def test_a_command_whose_processes_are_killed_again_and_again_ends(
+    stopped: RunningCheckpoint, tmp_path: Path
+) -> None:
+    """Signal 9, at any moment of a real command with two processes."""
+    command = [sys.executable, "-m", "cairn", "repartition", str(stopped.folder), "--apply"]
+    command += ["--partitions", "40", "--processes", "2", "--local-dir", str(tmp_path / "spill")]
+    lives = 0
+    while True:
+        lives += 1
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:  # noqa: S603
+            try:
+                assert process.wait(lives) == 0
+                break
+            except subprocess.TimeoutExpired:
+                process.kill()
+        assert stopped.state() == stopped.rows[-1]
+    assert lives > 1
+    note_batch(stopped)
+    require_whole(stopped, 40)
+    assert not [path for path in (tmp_path / "spill").rglob("*.rows*") if path.is_file()]
 
 
 def test_the_same_command_goes_on_with_the_stores_that_are_left(
