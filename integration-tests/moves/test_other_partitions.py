@@ -20,7 +20,7 @@ import cairn
 from cairn.errors import CairnError
 from cairn.offline.move.totals import MovedFamily
 from harness.control import Control
-from harness.differential import Run, as_text, copy_checkpoint
+from harness.differential import COUNTS, Run, as_text, copy_checkpoint
 from harness.events import Events
 from harness.operators import (
     ENCODED,
@@ -169,7 +169,25 @@ def test_progress_counts_the_same_rows(query: Repartitioned) -> None:
     """A wrong numRowsTotal hides a leak; it begins with what the repartition has stored."""
     counts = query.control.record.counts
 
-    assert query.subject.record.counts == {query.shift(batch): counts[batch] for batch in counts}
+    assert counted(query, query.subject.record.counts) == counted(
+        query, {query.shift(batch): counts[batch] for batch in counts}
+    )
+
+
+def counted(
+    query: Repartitioned, counts: dict[int, list[tuple[int, ...]]]
+) -> dict[int, list[tuple[int, ...]]]:
+    """Return the counts that do not depend on the number of partitions.
+
+    The updates that Spark counts of `transformWithState` in Python do, with any provider.
+    """
+    if not query.control.operator.name.startswith("transform"):
+        return counts
+    updated = COUNTS.index("numRowsUpdated")
+    return {
+        batch: [(*one[:updated], *one[updated + 1 :]) for one in operators]
+        for batch, operators in counts.items()
+    }
 
 
 def test_the_statestore_source_shows_the_same_state(query: Repartitioned) -> None:

@@ -58,7 +58,7 @@ class AppendedBatch:
         self._clock = clock
         self._held = HeldCheckpoint(checkpoint, command, clock, entropy)
         self._record: Record | None = None
-        self._is_committed = False
+        self._may_be_committed = False
 
     @property
     def record(self) -> Record:
@@ -91,11 +91,13 @@ class AppendedBatch:
         last = batches.planned[-1]
         if batches.committed[-1] == self._view.batch == last:
             return
+        step = "start the query once more, so that it ends this batch, and stop it"
+        if self._command == "migrate":
+            step += "; or name another place by --to, where the query repeats the batch"
         raise InUseError(
             f"batch {last} is planned, and not committed",
             object_name=self._checkpoint.object_url(f"{OFFSETS_PREFIX}{last}"),
-            next_step="start the query once more, so that it ends this batch, and stop it; or name "
-            "another place by --to, where the query repeats the batch",
+            next_step=step,
         )
 
     def _unfinished(self) -> Record | None:
@@ -134,25 +136,26 @@ class AppendedBatch:
         if unique_ids is not None or checkpoint_format == 1:
             commit = commit.with_ids(unique_ids)
         key = f"{COMMITS_PREFIX}{self.number}"
+        # From here on the hold must not end alone: a commit without a plan would be left.
+        self._may_be_committed = True
         try:
             self._checkpoint.put_if_absent(key, encode_commit(commit))
         except AlreadyExistsError:
+            self._may_be_committed = False
             raise InUseError(
                 f"a driver has run batch {self.number} meanwhile: nothing was changed",
                 object_name=self._checkpoint.object_url(key),
                 next_step="stop the query, and repeat the command",
             ) from None
-        # From here on the hold must not end alone: a commit without a plan would be left.
-        self._is_committed = True
         self._held.become(self.number, encode_offsets(self._view.conf.entry.with_conf(conf)))
         self.record.end(done)
 
     def __exit__(self, *failure: object) -> None:
         """Let drivers use the checkpoint.
 
-        If the commit is there, and perhaps not the plan, the hold stands for the same command.
+        If the commit may be there, and the plan is not, the hold stands for the next command.
         """
-        if self._is_committed:
+        if self._may_be_committed:
             self._held.leave()
         else:
             self._held.__exit__(*failure)

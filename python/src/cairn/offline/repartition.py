@@ -14,8 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from cairn.checkpoint.presence import is_stored
+from cairn.checkpoint.stored_versions import StoredVersions
 from cairn.engine.directories import WorkerDirectories
-from cairn.errors import ConfigError, CorruptError, NotThereError, UnsupportedStateError
+from cairn.errors import ConfigError, CorruptError, DataError, NotThereError, UnsupportedStateError
+from cairn.format.names import manifest_name
 from cairn.format.spark_log import COMMITS_PREFIX, PARTITIONS
 from cairn.offline.appended_batch import AppendedBatch
 from cairn.offline.hold import list_unheld
@@ -313,6 +316,11 @@ class _Run:
         split, gather = self.halves.split, self.halves.gather
         written = results_of(self.objects, gather, targets)
         left = [ref for ref in targets if ref not in written]
+        # A driver, or gc, may have been there since, and have deleted what nothing leads to.
+        gone = [ref for ref, one in written.items() if not self._is_stored(ref, one)]
+        if gone:
+            self.objects.delete([key_of_result(gather, ref) for ref in gone])
+            left += gone
         if not left:
             return results_of(self.objects, split, sources), written
         # What an earlier process has read is gone with it.
@@ -329,6 +337,17 @@ class _Run:
         with _spill_folder(split.local_dir) as folder:
             read = self._here(replace(split, spill=folder), sources)
             return read, self._here(replace(gather, spill=folder), targets)
+
+    def _is_stored(self, ref: StoreRef, written: Moved) -> bool:
+        gather = self.halves.gather
+        with self.objects.at(self.objects.object_url(ref.id.folder)) as root:
+            versions = StoredVersions(root, ref.id, gather.checkpoint_format)
+            try:
+                header = versions.read_header(gather.batch + 1, written.checkpoint_id).header
+            except DataError:
+                return False
+            seed = header.base.ref
+            return seed is not None and is_stored(root, manifest_name(seed))
 
     def _here(self, half: Split | Gather, stores: list[StoreRef]) -> dict[StoreRef, Moved]:
         done = run_move(half, stores, processes=self.processes, progress=self.progress.add)

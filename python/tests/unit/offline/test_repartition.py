@@ -129,6 +129,51 @@ def test_a_query_goes_on_in_folders_that_have_objects_of_a_former_life(
     require_whole(stopped, PARTITIONS)
 
 
+def test_versions_that_were_given_up_before_are_not_read(stopped: RunningCheckpoint) -> None:
+    """In checkpoint format 1 they have the names of those that a repartition writes."""
+    stopped.start()
+    for batch in (10, 11, 12):
+        stopped.commit(dict.fromkeys(range(40), (batch, -1)))
+        stopped.snapshot()
+    stopped.stop()
+    for batch in (10, 11, 12):
+        for log in ("offsets", "commits"):
+            (stopped.folder / log / str(batch)).unlink()
+    stopped.go_back(9)
+
+    repartition(stopped, 2)
+    require_whole(stopped, 2)
+    repartition(stopped, PARTITIONS)
+    require_whole(stopped, PARTITIONS)
+    stopped.start()
+    for batch in (12, 13):
+        stopped.commit({3: (batch, batch)})
+        stopped.snapshot()
+    stopped.stop()
+
+    require_whole(stopped, PARTITIONS)
+
+
+def test_a_query_goes_on_after_a_repartition_that_was_given_up(
+    stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver may have started before the command, as in a notebook."""
+
+    def fails(*_: object) -> None:
+        raise UnavailableError("the storage is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cairn.offline.repartition._require_same", fails)
+        with pytest.raises(UnavailableError):
+            repartition(stopped, 2)
+    stopped.start()
+    stopped.commit({3: (10, 10), 1000: (10, 1000)})
+    stopped.snapshot()
+    stopped.stop()
+
+    require_whole(stopped, PARTITIONS)
+
+
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("written", [2], indirect=True)
 def test_two_hundred_partitions_become_fifty(
@@ -420,6 +465,29 @@ def test_the_same_command_goes_on_with_the_stores_that_are_left(
     assert written[5:] == [4, 5, 6]
     require_whole(stopped, 7)
     assert len(list(stopped.folder.glob("cairn-log/*/record.json"))) == 1
+
+
+def test_stores_that_were_written_and_deleted_since_are_written_again(
+    stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing leads to them until the end: gc, or a driver that runs between, takes them."""
+
+    def fails(*_: object) -> None:
+        raise UnavailableError("the storage is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cairn.offline.repartition._require_same", fails)
+        with pytest.raises(UnavailableError):
+            repartition(stopped, 5)
+    for path in stopped.folder.rglob("*"):
+        if path.is_file():
+            age(path)
+    with cairn.gc(str(stopped.folder)) as plan:
+        assert {one.place.partition for one in plan.apply()} >= {3, 4}
+
+    repartition(stopped, 5)
+
+    require_whole(stopped, 5)
 
 
 def test_of_two_at_once_one_is_refused(
