@@ -132,8 +132,18 @@ class Family:
 
     @property
     def partitions(self) -> int:
-        """The number of partitions that have rows: of a limit the first one alone."""
-        return 1 if self.operator.name == _LIMIT else self.operator.partitions
+        """The number of partitions that have rows.
+
+        Spark sends all rows of a limit, and of an aggregation without keys, to the first one, and
+        creates no store for the others.
+        """
+        has_no_key = (
+            self.family == DEFAULT_STORE
+            and self.schema is not None
+            and not self.schema.key.get("fields")
+        )
+        is_single = self.operator.name == _LIMIT or has_no_key
+        return 1 if is_single else self.operator.partitions
 
     def decoder(self) -> RowDecoder | None:
         """Return a decoder of its rows; ``None`` without a schema."""

@@ -137,6 +137,25 @@ def test_an_index_of_times_is_where_the_grouping_key_of_its_rows_is() -> None:
     assert hashed == [[("a", (1, 0)), ("b", (1, 1))], [("key", (1, 0))]]
 
 
+@pytest.mark.parametrize(
+    ("name", "keys", "partitions"),
+    [
+        ("stateStoreSave", [("k", "long")], 2),
+        ("stateStoreSave", [], 1),
+        (None, [], 1),
+        ("globalLimit", [("k", "void")], 1),
+    ],
+    ids=["keys", "no-keys", "no-keys-before-4.0", "limit"],
+)
+def test_without_keys_only_the_first_partition_has_a_store(
+    name: str | None, keys: list[tuple[str, Any]], partitions: int
+) -> None:
+    """Spark's metadata count the others, too: their stores would be missed, and are not there."""
+    family = family_of(operator_of(name), schema_of(keys, [("sum", "long")]))
+
+    assert family.partitions == partitions
+
+
 def test_only_a_variable_has_a_time_to_live() -> None:
     """A program may call two columns of an aggregation as Spark calls those of a variable."""
     columns = [("value", {"type": "struct", "fields": []}), ("ttlExpirationMs", "long")]
