@@ -132,18 +132,21 @@ class Family:
 
     @property
     def partitions(self) -> int:
-        """The number of partitions that have rows.
+        """The number of partitions that have rows."""
+        return 1 if self.is_single else self.operator.partitions
 
-        Spark sends all rows of a limit, and of an aggregation without keys, to the first one, and
-        creates no store for the others.
+    @property
+    def is_single(self) -> bool:
+        """Whether Spark has a store of the first partition alone.
+
+        It sends all rows of a limit, and of an aggregation without keys, there.
         """
         has_no_key = (
             self.family == DEFAULT_STORE
             and self.schema is not None
             and not self.schema.key.get("fields")
         )
-        is_single = self.operator.name == _LIMIT or has_no_key
-        return 1 if is_single else self.operator.partitions
+        return self.operator.name == _LIMIT or has_no_key
 
     def decoder(self) -> RowDecoder | None:
         """Return a decoder of its rows; ``None`` without a schema."""
