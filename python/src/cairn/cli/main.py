@@ -25,6 +25,7 @@ COMMANDS = {
     "cost": "Show what a checkpoint costs on S3.",
     "diff": "Show how the state differs between two batches.",
     "doctor": "Show what would stop a job here.",
+    "erase": "Erase a key from the state and all its versions.",
     "export": "Write the state of a batch as Parquet files.",
     "gc": "Show what nothing in a checkpoint needs, or delete it.",
     "get": "Show one key in every store that has it.",
