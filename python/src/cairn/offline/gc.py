@@ -13,34 +13,35 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.orphans import SweepLimits, find_orphans, sweep_orphans
+from cairn.checkpoint.pins import list_pins
 from cairn.checkpoint.retention import KeptVersions
 from cairn.errors import DataError
 from cairn.format.manifest import ChangelogRef
-from cairn.format.names import parse_name
+from cairn.format.names import ManifestName, parse_name
 from cairn.offline.hold import HeldCheckpoint, list_unheld
 from cairn.offline.parallel import in_parallel
 from cairn.offline.plan import Plan
-from cairn.offline.record import Record
+from cairn.offline.record import Record, find_records
 from cairn.offline.savepoint import DEAD_MS
 from cairn.offline.savepoint_list import dead_pins, savepoint_ids
-from cairn.offline.stores import cairn_stores
+from cairn.offline.stores import PartitionStore, cairn_stores
 from cairn.reader.batch import BatchView
 from cairn.reader.verify import read_ids
 from cairn.store.load.lineage import listed_snapshots
 from cairn.store.state.version import StoreVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from cairn.clock import Clock
     from cairn.format.manifest import Manifest
-    from cairn.offline.stores import PartitionStore
     from cairn.reader.findings import Place
     from cairn.reader.verify import Ids, Progress
     from cairn.storage.base import ObjectInfo, ObjectStore
 
 _LOG = logging.getLogger(__name__)
 _THREADS = 8
+_NO_PARTITION = "of a partition that no retained batch has"
 _UNFINISHED = "a pin of a savepoint that was not finished, or is deleted"
 
 
@@ -112,12 +113,32 @@ class GcPlan(Plan):
             savepoints=savepoints,
             kept_count=committed[-1] - committed[0] + 1,
             limits=SweepLimits(self._grace_ms, now_ms, self._batches.planned[-1], is_held=True),
+            old_ms=now_ms - self._grace_ms,
             pins_old_ms=now_ms - max(self._grace_ms, DEAD_MS),
             deletes=deletes,
         )
-        stores = cairn_stores(BatchView(self._checkpoint, committed[-1]))
-        found = in_parallel(look.orphans, stores, threads=_THREADS, progress=progress)
+        view = BatchView(self._checkpoint, committed[-1])
+        stores = [(look.orphans, one) for one in cairn_stores(view)]
+        stores += [(look.left, one) for one in _former_stores(view, self._clock)]
+        found = in_parallel(lambda one: one[0](one[1]), stores, threads=_THREADS, progress=progress)
         return tuple(chain.from_iterable(found))
+
+
+def _former_stores(view: BatchView, clock: Clock) -> Iterator[PartitionStore]:
+    """Yield the stores of partitions that the query had, or began to have, by the records."""
+    numbers = [
+        number
+        for record in find_records(view.objects, clock)
+        if record.command == "repartition"
+        for step in record.steps
+        for number in (step.get("before"), step.get("partitions"))
+        if isinstance(number, int)
+    ]
+    for operator in view.operators:
+        for store in operator.stores:
+            place = view.place(operator, store)
+            for partition in range(operator.partitions, max(numbers, default=0)):
+                yield PartitionStore(place, partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +146,11 @@ class _StoreLook:
     """How one store is looked at.
 
     Attributes:
-        ids: Spark's checkpoint ids of the committed batches, by batch.
+        ids: of the committed batches, by batch.
         savepoints: the ids of all savepoints; ``None``: not known.
         kept_count: how many versions stay: those of all batches that Spark's logs have.
         limits: of what is an orphan.
+        old_ms: younger objects stay.
         pins_old_ms: younger pins may be of a savepoint that is being created.
         deletes: whether the orphans are deleted.
     """
@@ -137,6 +159,7 @@ class _StoreLook:
     savepoints: frozenset[str] | None
     kept_count: int
     limits: SweepLimits
+    old_ms: int
     pins_old_ms: int
     deletes: bool
 
@@ -147,12 +170,7 @@ class _StoreLook:
                 # What looks like an orphan may be all that leads around it.
                 _LOG.warning("in %s nothing is deleted: %s", root.url, damage)
                 return []
-            dead = []
-            if self.savepoints is not None:
-                dead = dead_pins(root, self.savepoints, self.pins_old_ms)
-            if dead and self.deletes:
-                root.delete(dead)
-            found = [Orphan(store.place, root.object_url(name), 0, _UNFINISHED) for name in dead]
+            found = self._dead_pins(store, root)
             known = _known(store, root, self.kept_count)
             if known is None:
                 return found
@@ -163,6 +181,54 @@ class _StoreLook:
                 for name in orphans.pins
             ]
             return found + _orphans(store, root, (*orphans.manifests, *orphans.others))
+
+    def left(self, store: PartitionStore) -> list[Orphan]:
+        """Return the orphans of a store whose partition the query has no more.
+
+        As long as a batch of the logs has it, or a pin is there, all of it stays.
+        """
+        has_all = len(self.ids) == self.kept_count  # else it is not known what a batch has
+        if not has_all or any(
+            one.has(store.id.operator, store.partition) for one in self.ids.values()
+        ):
+            return []
+        with store.open() as root:
+            found = self._dead_pins(store, root)
+            dead = {one.object_name for one in found}
+            # Before the objects: whoever stores a pin looks for them after that.
+            pins = list_pins(root)
+            if pins is None or any(
+                pin.is_young(self.old_ms) and not dead.issuperset(map(root.object_url, pin.names))
+                for pin in pins
+            ):
+                return found
+            infos = [
+                info
+                for info in root.list("")
+                if parse_name(info.key) is not None
+                and info.modified_ms < self.old_ms
+                and root.object_url(info.key) not in dead
+            ]
+            if self.deletes:
+                for wanted in (True, False):  # manifests before what they name
+                    root.delete([one.key for one in infos if _is_manifest(one) == wanted])
+            return found + [
+                Orphan(store.place, root.object_url(one.key), one.size_bytes, _NO_PARTITION)
+                for one in infos
+            ]
+
+    def _dead_pins(self, store: PartitionStore, root: ObjectStore) -> list[Orphan]:
+        """Return the pins of a store that belong to no savepoint; delete them if that is wanted."""
+        if self.savepoints is None:
+            return []
+        dead = dead_pins(root, self.savepoints, self.pins_old_ms)
+        if dead and self.deletes:
+            root.delete(dead)
+        return [Orphan(store.place, root.object_url(name), 0, _UNFINISHED) for name in dead]
+
+
+def _is_manifest(info: ObjectInfo) -> bool:
+    return isinstance(parse_name(info.key), ManifestName)
 
 
 def _orphans(store: PartitionStore, root: ObjectStore, infos: Iterable[ObjectInfo]) -> list[Orphan]:

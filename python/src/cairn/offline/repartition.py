@@ -145,7 +145,7 @@ class RepartitionPlan:
             CorruptError: the state cannot be read, or rows differ when they are read back.
             CairnError: nothing has changed for the query.
         """
-        work = {"partitions": self.partitions}
+        work = {"before": self.before, "partitions": self.partitions}  # gc reads it
         read = self.before if session is None else 0  # Spark's tasks report what they have written
         with AppendedBatch(self._objects, self._view, _COMMAND, work, self._clock) as batch:
             run = _Run(

@@ -294,7 +294,9 @@ def _not_retained(
     first, end = 0, len(newer)
     while first < end:  # retention deletes from the oldest on
         middle = (first + end) // 2
-        is_there = _is_there(at.stores.at_batch(newer[middle], ids.get(newer[middle])), at)
+        found = ids.get(newer[middle])
+        place = at.stores.at_batch(newer[middle], None if found is None else found.unique_ids)
+        is_there = _is_there(place, at)
         first, end = (first, middle) if is_there else (middle + 1, end)
     step = (
         f"choose batch {newer[first]} or a later one"

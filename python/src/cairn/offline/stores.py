@@ -16,6 +16,7 @@ from cairn.ids import StoreId, VersionRef
 from cairn.reader.audit import audit_cairn
 from cairn.reader.findings import Place
 from cairn.reader.stores.cairn import CairnRows
+from cairn.reader.verify import versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -94,7 +95,7 @@ class PartitionStore:
         """Read all rows of the version, undecoded, and compare its objects with their checksums.
 
         Args:
-            ids: Spark's checkpoint ids of the committed batches, by batch.
+            ids: of the committed batches, by batch.
             limits: of the memory.
 
         Raises:
@@ -123,11 +124,10 @@ class PartitionStore:
             reads_content: see ``audit_cairn``.
         """
         versions: dict[int, str | None] = {}
-        for batch, of_batch in ids.items():
+        for batch, one in ids.items():
             if batch < self.version:
-                with suppress(MissingError):  # another number of partitions, or a damaged entry
-                    at = self.stores.at_batch(batch, of_batch)
-                    versions[batch + 1] = at.id_of(self.partition)
+                with suppress(MissingError):  # a damaged entry
+                    versions.update(versions_of(self.stores, self.partition, {batch: one}))
         audit = audit_cairn(self.stores, self.partition, versions, reads_content=reads_content)
         for found in audit:
             if found.rule in _DAMAGED and not self._is_later(found.object_name or ""):

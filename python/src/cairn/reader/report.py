@@ -22,7 +22,7 @@ from cairn.reader.batch import BatchView
 from cairn.reader.family_rows import FamilyFigures, Marks, StoresScan
 from cairn.reader.spark.logs import list_batches
 from cairn.reader.store_files import list_objects
-from cairn.reader.verify import StoresCheck, check_logs, check_schema_paths, check_stores
+from cairn.reader.verify import BatchIds, StoresCheck, check_logs, check_schema_paths, check_stores
 from cairn.reader.version_figures import figures_of_cairn, figures_of_hdfs
 from cairn.storage.base import Tally
 
@@ -246,8 +246,12 @@ class _Making:
         findings = [*check_logs(self._objects, self._logs)]
         findings += check_schema_paths(self._location, view)
         if not self._is_quick:
+            stored = {
+                batch: BatchIds(one.commit.unique_ids, one.conf.partitions)
+                for batch, one in self._views.items()
+            }
             findings += check_stores(
-                StoresCheck(view, self._ids(), self._limits, self._logs.committed[-1], scan.begin),
+                StoresCheck(view, stored, self._limits, self._logs.committed[-1], scan.begin),
                 self._families,
                 progress,
             )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cairn.errors import CairnError
+    from cairn.format.spark_log import UniqueIds
     from cairn.reader.families import Family
     from cairn.reader.rows.stored import StoredRows
     from cairn.reader.spark.logs import Batches
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from cairn.storage.base import ObjectStore
 
     Progress = Callable[[int, int], None]
-    Ids = Mapping[int, Mapping[int, tuple[tuple[str, ...], ...]] | None]
+    Ids = Mapping[int, "BatchIds"]
 
 _THREADS = 4
 _QUERY_ID = "metadata"
@@ -83,6 +84,26 @@ def verify(
     yield from check_stores(StoresCheck(view, commits, limits, newest), families, progress)
 
 
+@dataclass(frozen=True, slots=True)
+class BatchIds:
+    """What a committed batch has stored of each store.
+
+    Attributes:
+        unique_ids: Spark's checkpoint ids of the stores; ``None`` in format 1.
+        partitions: of each store, in format 1; ``None``: not known.
+    """
+
+    unique_ids: UniqueIds | None
+    partitions: int | None
+
+    def has(self, operator: int, partition: int) -> bool:
+        """Return whether the batch has a partition: a repartition changes their number."""
+        if self.unique_ids is None:
+            return self.partitions is None or partition < self.partitions
+        of_operator = self.unique_ids.get(operator)
+        return of_operator is None or partition < len(of_operator)
+
+
 class PartitionRows(Protocol):
     """Gets the rows of one partition of a store while they are checked. Used by one thread."""
 
@@ -109,7 +130,7 @@ class StoresCheck:
 
     Attributes:
         view: of the batch.
-        ids: Spark's checkpoint ids of the committed batches, by batch.
+        ids: of the committed batches, by batch.
         limits: of the memory of reads.
         observe: returns what gets the rows of a partition; threads call it with the families of
             the store, and the partition.
@@ -259,14 +280,30 @@ def _is_below(path: str, location: str) -> bool:
 
 
 def read_ids(objects: ObjectStore, batches: Sequence[int]) -> Ids:
-    """Return the checkpoint ids of batches; without those that cannot be read."""
+    """Return what batches have stored; without those whose entries cannot be read.
+
+    A GET per batch, and a second one in checkpoint format 1.
+    """
     found = {}
     for batch in batches:
         try:
-            found[batch] = read_commit(objects, batch).unique_ids
+            unique_ids = read_commit(objects, batch).unique_ids
+            partitions = None if unique_ids is not None else read_conf(objects, batch).partitions
+            found[batch] = BatchIds(unique_ids, partitions)
         except DataError:
             continue  # another rule finds it
     return found
+
+
+def versions_of(place: StorePlace, partition: int, ids: Ids) -> Iterator[tuple[int, str | None]]:
+    """Yield the versions of a partition that batches have stored, with Spark's ids.
+
+    Raises:
+        MissingError: the commit log lacks an id.
+    """
+    for batch, one in ids.items():
+        if one.has(place.operator, partition):
+            yield batch + 1, place.at_batch(batch, one.unique_ids).id_of(partition)
 
 
 def _by_store(families: Sequence[Family]) -> list[list[Family]]:
@@ -329,10 +366,7 @@ def _audit(
     """Yield the findings of the objects of one partition of a store."""
     try:
         if place.provider == "cairn":
-            versions = {
-                batch + 1: place.at_batch(batch, ids).id_of(partition)
-                for batch, ids in check.ids.items()
-            }
+            versions = dict(versions_of(place, partition, check.ids))
             yield from audit_cairn(place, partition, versions)
         elif place.provider == "rocksdb":
             yield from audit_rocksdb(place, partition)

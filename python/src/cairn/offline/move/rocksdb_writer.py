@@ -16,12 +16,14 @@ import json
 import shutil
 import zipfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
+from cairn.checkpoint.transfers import UPLOAD_THREADS
 from cairn.checksum import crc32c, crc32c_file
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
 from cairn.errors import InternalError
@@ -119,7 +121,8 @@ class RocksDbWriter:
         operator = f"{{id=StringAppendOperator;delimiter={self._delimiter.decode()};}}"
         files = self._database.finish(f"merge_operator={operator}")
         try:
-            tables = [self._upload(path) for path in sorted(files.glob("*.sst"))]
+            with ThreadPoolExecutor(UPLOAD_THREADS) as threads:
+                tables = list(threads.map(self._upload, sorted(files.glob("*.sst"))))
             data = _zipped(files, self._metadata(tables))
         except OSError as error:
             raise translate_os_error(error, str(files)) from error

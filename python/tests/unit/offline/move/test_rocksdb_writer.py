@@ -16,7 +16,7 @@ from spark_store_files import element, row, rows_of
 
 from cairn.checksum import crc32c
 from cairn.clock import FakeClock
-from cairn.errors import InternalError
+from cairn.errors import DiskFullError, InternalError
 from cairn.offline.move import rocksdb_writer
 from cairn.offline.move.rocksdb_writer import RocksDbWriter
 from cairn.offline.move.target import TargetStore, Written
@@ -294,6 +294,18 @@ def test_a_key_that_is_given_twice_is_a_bug(
         with pytest.raises(InternalError):
             writer.finish()
     assert not list(objects.list(""))
+
+
+def test_a_full_disk_has_its_error(objects: MemoryStore, tmp_path: Path) -> None:
+    """The caller says which disk, and tries again."""
+    folder = tmp_path / "w"
+    with RocksDbWriter(objects, target("rocksdb"), folder) as writer:
+        (folder / "run.sst").symlink_to("/dev/full")
+        writer.add("default", stored(shuffled(1000)))
+        with pytest.raises(DiskFullError):
+            writer.finish()
+
+    assert not folder.exists()
 
 
 def test_slices_are_written_as_they_are(objects: MemoryStore, tmp_path: Path) -> None:
