@@ -47,6 +47,12 @@ COMMANDS = {
 """The commands with their short helps: the module of each has the command under its own name."""
 
 
+def name_in_python(command: str) -> str:
+    """Return the name of a command's module, and of the command in it."""
+    name = command.replace("-", "_")
+    return f"{name}_" if iskeyword(name) else name
+
+
 class NotThere(click.ClickException):
     """A failure that has an exit code of its own."""
 
@@ -64,9 +70,7 @@ class CairnGroup(click.Group):
         """Return a command; ``None`` if there is none of this name."""
         if cmd_name not in COMMANDS:
             return None
-        name = cmd_name.replace("-", "_")
-        if iskeyword(name):
-            name += "_"
+        name = name_in_python(cmd_name)
         command: click.Command = getattr(import_module(f"cairn.cli.{name}"), name)
         return command
 
