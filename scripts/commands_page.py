@@ -18,7 +18,7 @@ import click
 from click.testing import CliRunner
 
 from cairn.cli.exit_codes import MEANINGS, Exit
-from cairn.cli.main import COMMANDS, main
+from cairn.cli.main import COMMANDS, main, name_in_python
 from cairn.cli.output import Fields
 from generated_page import ROOT, write_or_compare
 
@@ -196,7 +196,7 @@ def _is_shared(option: click.Option) -> bool:
 
 def _outputs(name: str, prefix: str) -> list[str]:
     """Return the tables of columns; ``prefix``: of those of a subcommand."""
-    module = import_module(f"cairn.cli.{name.replace('-', '_')}")
+    module = import_module(f"cairn.cli.{name_in_python(name)}")
     tables = {
         key.removeprefix(prefix): value
         for key, value in vars(module).items()
@@ -222,6 +222,7 @@ _TITLES = {
     "ADVICE_FIELDS": "Columns with `--advice`:",
     "SCHEMA_FIELDS": "Columns with `--schema`:",
     "TABLE_FIELDS": "Columns of the list of tables:",
+    "PROBLEM_FIELDS": "Columns of the output, if files have problems:",
 }
 
 

@@ -5,7 +5,7 @@ errors docs/troubleshooting.md, for the state reader docs/reader.md.
 """
 
 from cairn.changing import clone, gc, repair, restore
-from cairn.correcting import export, import_state
+from cairn.correcting import erase, export, import_state
 from cairn.errors import CairnError, ConfigError
 from cairn.jar import jar_path
 from cairn.moving import migrate, repartition
@@ -21,6 +21,7 @@ __all__ = [
     "clone",
     "create_savepoint",
     "delete_savepoint",
+    "erase",
     "export",
     "gc",
     "import_state",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from cairn.offline.erasing.erase import ErasePlan
     from cairn.offline.exchange.exporting import ExportedFile
     from cairn.offline.exchange.importing import ImportPlan
 
@@ -118,10 +119,10 @@ def import_state(
     from cairn.clock import SYSTEM_CLOCK  # noqa: PLC0415 - see opening
     from cairn.errors import ConfigError  # noqa: PLC0415
     from cairn.location import open_location  # noqa: PLC0415
+    from cairn.offline.appended_batch import committed_batch  # noqa: PLC0415
     from cairn.offline.exchange.importing import (  # noqa: PLC0415
         ImportPlan,
         Mode,
-        committed_batch,
         parquet_files,
     )
     from cairn.offline.move.moving import Location  # noqa: PLC0415
@@ -136,7 +137,7 @@ def import_state(
     options = storage_options if files_storage_options is None else files_storage_options
     checkpoint = open_checkpoint(location, storage_options=storage_options)
     try:
-        state = checkpoint.state(operator, store, family, committed_batch(checkpoint))
+        state = checkpoint.state(operator, store, family, committed_batch(checkpoint.objects))
         with open_location(folder, options) as source:
             return ImportPlan(
                 checkpoint,
@@ -152,3 +153,48 @@ def import_state(
     except BaseException:
         checkpoint.close()
         raise
+
+
+def erase(
+    location: str,
+    *,
+    key: Mapping[str, Any],
+    operator: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    convert: Callable[[Any, Any], Any] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ErasePlan:
+    """Return what erases a key from every store and retained version; ``plan.apply()`` does it.
+
+    Making the plan reads all objects of the stores that may have the key: ``plan.stores`` has where
+    it is. Close the plan, or use it in a ``with`` statement.
+
+    Args:
+        location: the query's ``checkpointLocation``, of Cairn's; see ``open_checkpoint``.
+        key: values by the names of key columns. All families are meant whose keys have these
+            columns, also as a part.
+        operator: the number of the only operator that is meant; ``None``: all.
+        storage_options: see ``open_checkpoint``.
+        convert: makes a value of an Arrow type from one of ``key``; ``None``: they are what
+            ``State.get`` takes.
+        progress: called with how many stores were read, and of how many.
+
+    Raises:
+        NotThereError: no family has such a key, or no batch is committed.
+        UnsupportedStateError: it is a checkpoint of Spark's own provider.
+        InUseError: another command makes the checkpoint.
+        DataError: the state cannot be read.
+        ConfigError, SchemeError: as for ``open_checkpoint``; a value is not of its column's type.
+    """
+    from cairn.clock import SYSTEM_CLOCK  # noqa: PLC0415 - see opening
+    from cairn.offline.erasing.erase import ErasePlan  # noqa: PLC0415
+    from cairn.offline.move.moving import Location  # noqa: PLC0415
+
+    return ErasePlan(
+        Location(location, storage_options or {}),
+        key,
+        SYSTEM_CLOCK,
+        operator=operator,
+        convert=convert,
+        progress=progress,
+    )

@@ -25,6 +25,7 @@ COMMANDS = {
     "cost": "Show what a checkpoint costs on S3.",
     "diff": "Show how the state differs between two batches.",
     "doctor": "Show what would stop a job here.",
+    "erase": "Erase a key from the state and all its versions.",
     "export": "Write the state of a batch as Parquet files.",
     "gc": "Show what nothing in a checkpoint needs, or delete it.",
     "get": "Show one key in every store that has it.",
@@ -46,6 +47,12 @@ COMMANDS = {
 """The commands with their short helps: the module of each has the command under its own name."""
 
 
+def name_in_python(command: str) -> str:
+    """Return the name of a command's module, and of the command in it."""
+    name = command.replace("-", "_")
+    return f"{name}_" if iskeyword(name) else name
+
+
 class NotThere(click.ClickException):
     """A failure that has an exit code of its own."""
 
@@ -63,9 +70,7 @@ class CairnGroup(click.Group):
         """Return a command; ``None`` if there is none of this name."""
         if cmd_name not in COMMANDS:
             return None
-        name = cmd_name.replace("-", "_")
-        if iskeyword(name):
-            name += "_"
+        name = name_in_python(cmd_name)
         command: click.Command = getattr(import_module(f"cairn.cli.{name}"), name)
         return command
 

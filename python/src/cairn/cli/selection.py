@@ -61,7 +61,7 @@ def key_of(key: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
     result = {}
     for name, value in key.items():
         try:
-            result[name] = _typed(value, schema.field(name).type)
+            result[name] = typed_value(value, schema.field(name).type)
         except (pa.ArrowException, ValueError, KeyError, TypeError) as problem:
             kind = schema.field(name).type
             raise click.UsageError(
@@ -70,7 +70,12 @@ def key_of(key: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
     return result
 
 
-def _typed(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any value of JSON
+def typed_value(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any value of JSON
+    """Return a value of the command line as one of an Arrow type, as ``State.get`` takes it.
+
+    Raises:
+        ArrowException, ValueError, KeyError, TypeError: it is none.
+    """
     if isinstance(value, dict | list):
         return _nested(value, kind)
     if isinstance(value, str) and types.is_large_binary(kind):
@@ -84,11 +89,14 @@ def _typed(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any value of JSON
 def _nested(value: dict[str, Any] | list[Any], kind: Any) -> Any:  # noqa: ANN401 - see above
     pairs = value.items() if isinstance(value, dict) else value
     if types.is_map(kind):
-        return [(_typed(key, kind.key_type), _typed(part, kind.item_type)) for key, part in pairs]
+        return [
+            (typed_value(key, kind.key_type), typed_value(part, kind.item_type))
+            for key, part in pairs
+        ]
     if types.is_struct(kind) and isinstance(value, dict):
-        return {name: _typed(part, kind.field(name).type) for name, part in value.items()}
+        return {name: typed_value(part, kind.field(name).type) for name, part in value.items()}
     if types.is_large_list(kind) and isinstance(value, list):
-        return [_typed(part, kind.value_type) for part in value]
+        return [typed_value(part, kind.value_type) for part in value]
     return value
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
-from cairn.errors import AlreadyExistsError, InUseError
+from cairn.errors import AlreadyExistsError, InUseError, NotThereError, UnsupportedStateError
 from cairn.format.spark_log import COMMITS_PREFIX, OFFSETS_PREFIX, encode_commit, encode_offsets
-from cairn.offline.hold import HeldCheckpoint
+from cairn.offline.hold import HeldCheckpoint, list_unheld
 from cairn.offline.record import Record, find_records
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ class AppendedBatch:
         unique_ids: UniqueIds | None,
         checkpoint_format: int,
         done: Sequence[Mapping[str, object]],
+        ends: bool = True,
     ) -> None:
         """Store the entries of the logs. REQUIRES: the state is there.
 
@@ -123,6 +124,7 @@ class AppendedBatch:
             unique_ids: the checkpoint ids of the batch; ``None`` in checkpoint format 1.
             checkpoint_format: Spark's, of the batch.
             done: what was done, for the record.
+            ends: whether that was all: the record ends.
 
         Raises:
             InUseError: a driver has used the checkpoint meanwhile.
@@ -134,7 +136,8 @@ class AppendedBatch:
             commit = commit.with_ids(unique_ids)
         self._commit(encode_commit(commit))
         self._held.become(self.number, encode_offsets(self._view.conf.entry.with_conf(conf)))
-        self.record.end(done)
+        if ends:
+            self.record.end(done)
 
     def _commit(self, data: bytes) -> None:
         """Store the commit, or find the one that a killed process has stored."""
@@ -184,3 +187,37 @@ def find_unended(
         if record.command == command and record.steps == [work] and not record.is_ended:
             return record
     return None
+
+
+def committed_batch(checkpoint: ObjectStore) -> int:
+    """Return the newest committed batch.
+
+    Args:
+        checkpoint: at the query's checkpoint location.
+
+    Raises:
+        NotThereError: no batch is committed.
+        InUseError: another command makes the checkpoint.
+    """
+    batches, _ = list_unheld(checkpoint)
+    if not batches.committed:
+        raise NotThereError(
+            "the query has not committed a batch yet",
+            object_name=checkpoint.object_url(COMMITS_PREFIX),
+            next_step="run its first batch, which stores the types of its state",
+        )
+    return batches.committed[-1]
+
+
+def require_own(view: BatchView, what: str) -> None:
+    """Require that the state is in Cairn's files.
+
+    Raises:
+        UnsupportedStateError: it is in those of Spark's own provider.
+    """
+    if view.provider != "cairn":
+        raise UnsupportedStateError(
+            f"the state is in the files of Spark's own provider ({view.provider}), {what}",
+            object_name=view.objects.url,
+            next_step="move the state to Cairn by `cairn migrate` first",
+        )

@@ -221,7 +221,7 @@ class State(ArrowStream):
                 f"the key has no column {min(unknown)!r}; it has: {names}",
                 next_step="name key columns only; `schema` has the others",
             )
-        values = {name: _scalar(key[name], column) for name, column in wanted.items()}
+        values = {name: scalar_of(key[name], column) for name, column in wanted.items()}
         partitions = self._partitions_of(values)
         if len(values) == len(of_key) and self._family.schema is not None:
             return self._rows_of_key(values, partitions)
@@ -251,7 +251,7 @@ class State(ArrowStream):
         for batch in self.reader(partitions=partitions):
             is_wanted: Any = pa.array(np.ones(batch.num_rows, np.bool_))
             for name, value in values.items():
-                is_wanted = pc.and_(is_wanted, _equal(batch.column(name), value))
+                is_wanted = pc.and_(is_wanted, are_equal(batch.column(name), value))
             found.append(batch.filter(is_wanted))
         return pa.Table.from_batches(found, self.schema)
 
@@ -371,7 +371,7 @@ def _with_partition(
     return pa.RecordBatch.from_arrays([*arrays, numbers], schema=_schema_of(columns))
 
 
-def _equal(column: Any, value: Any) -> Any:  # noqa: ANN401 - the stubs have a type per kind
+def are_equal(column: Any, value: Any) -> Any:  # noqa: ANN401 - the stubs have a type per kind
     """Return which cells of a column are a value; null and NaN are as any other value."""
     if not value.is_valid:
         return pc.is_null(column)
@@ -382,7 +382,12 @@ def _equal(column: Any, value: Any) -> Any:  # noqa: ANN401 - the stubs have a t
     return pc.fill_null(same, False)  # noqa: FBT003 - a value
 
 
-def _scalar(value: object, column: Column) -> Any:  # noqa: ANN401 - the stubs have a type per kind
+def scalar_of(value: object, column: Column) -> Any:  # noqa: ANN401 - the stubs have a type per kind
+    """Return a value of a key as one of its column's type.
+
+    Raises:
+        ConfigError: it is none.
+    """
     make: Any = pa.scalar
     try:
         value = _exact(value, column.type)

@@ -24,13 +24,11 @@ from cairn.errors import (
     NotThereError,
     UnsupportedStateError,
 )
-from cairn.format.spark_log import COMMITS_PREFIX
-from cairn.offline.appended_batch import AppendedBatch
+from cairn.offline.appended_batch import AppendedBatch, committed_batch, require_own
 from cairn.offline.exchange.encoding import RowEncoder
 from cairn.offline.exchange.file_form import FileForm
 from cairn.offline.exchange.reading import MOST_PROBLEMS, EncodedRows, FileReader, Problem
 from cairn.offline.exchange.staging import StagedRows, Staging
-from cairn.offline.hold import list_unheld
 from cairn.offline.move.editing import EditMove, unchanged_stores
 from cairn.offline.move.moving import StoreRef
 from cairn.offline.move.running import run_move
@@ -115,7 +113,7 @@ class ImportPlan:
         self.mode = mode
         self.family = family
         with ExitStack() as opened:
-            self.batch = committed_batch(checkpoint)
+            self.batch = committed_batch(self._objects)
             self._view = BatchView(self._objects, self.batch)
             self.counter = _require_supported(self._view, family)
             folder = Path(tempfile.mkdtemp(prefix="cairn-import-", dir=local_dir))
@@ -311,37 +309,6 @@ def parquet_files(files: ObjectStore) -> list[str]:
             next_step="name a file, or the folder of one family of an export",
         )
     return found
-
-
-def committed_batch(checkpoint: Checkpoint) -> int:
-    """Return the newest committed batch of a checkpoint that no command makes or holds for good.
-
-    Raises:
-        NotThereError: no batch is committed.
-        InUseError: another command makes the checkpoint.
-    """
-    batches, _ = list_unheld(checkpoint.objects)
-    if not batches.committed:
-        raise NotThereError(
-            "the query has not committed a batch yet",
-            object_name=checkpoint.objects.object_url(COMMITS_PREFIX),
-            next_step="run its first batch, which stores the types of its state",
-        )
-    return batches.committed[-1]
-
-
-def require_own(view: BatchView, what: str) -> None:
-    """Require that the state is in Cairn's files.
-
-    Raises:
-        UnsupportedStateError: it is in those of Spark's own provider.
-    """
-    if view.provider != "cairn":
-        raise UnsupportedStateError(
-            f"the state is in the files of Spark's own provider ({view.provider}), {what}",
-            object_name=view.objects.url,
-            next_step="move the state to Cairn by `cairn migrate` first",
-        )
 
 
 def _require_supported(view: BatchView, family: Family) -> Family | None:

@@ -282,11 +282,12 @@ def _is_kind_of_nested(kind: Any, wanted: Any) -> bool:  # noqa: ANN401 - as abo
 
 
 def _is_text(kind: Any) -> bool:  # noqa: ANN401 - as above
-    return types.is_string(kind) or types.is_large_string(kind)
+    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def _is_binary(kind: Any) -> bool:  # noqa: ANN401 - as above
-    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+    is_of_any_size = types.is_binary(kind) or types.is_large_binary(kind)
+    return bool(is_of_any_size or types.is_fixed_size_binary(kind))
 
 
 _CASTS: Any = (

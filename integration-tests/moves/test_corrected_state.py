@@ -1,0 +1,249 @@
+"""A query goes on from state that was exported and imported, and from state without a key.
+
+Each operator runs some batches. Then copies of its checkpoint are changed, and go on beside one
+that is not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import cairn
+from cairn.errors import UnsupportedStateError
+from cairn.offline.exchange.file_form import FileForm
+from cairn.offline.exchange.reading import FileReader
+from cairn.reader.checkpoint import Checkpoint
+from cairn.reader.families import Family
+from cairn.reader.rows.lists import elements
+from cairn.reader.rows.spans import Spans
+from harness.differential import Run, copy_checkpoint
+from harness.events import Events
+from harness.operators import BY_NAME, ENCODED, OPERATORS, SINGLE_JOINS
+from harness.spark import CAIRN
+from harness.state_cases import families_of, state_of
+
+pytestmark = pytest.mark.usefixtures("driver")
+
+FILES = 3
+MORE_FILES = 2
+KEY = 5
+PARTITIONS = {"spark.sql.shuffle.partitions": "3"}
+# Their rows depend on the time of day.
+BY_CLOCK = re.compile("processing_time|clock")
+NO_KEY = {"limit"}
+QUICK = {
+    ("windows_append", 1),
+    ("sessions", 2),
+    ("distinct", 2),
+    ("join_left_outer_v3", 1),
+    ("groups_event_time", 2),
+    ("transform_event_time", 1),
+    ("transform_ttl", 2),
+}
+CASES = [
+    pytest.param(
+        (one.name, number),
+        id=f"{one.name}-format{number}",
+        marks=[] if (one.name, number) in QUICK else [pytest.mark.slow],
+    )
+    for one in (*OPERATORS, *SINGLE_JOINS, *ENCODED)
+    for number in (1, 2)
+]
+
+
+@dataclass
+class Query:
+    """An operator that has run, and the same one that goes on unchanged."""
+
+    run: Run
+    folder: Path
+    control: Run | None = None
+
+    @property
+    def name(self) -> str:
+        """That of the operator."""
+        return self.run.operator.name
+
+    def copy(self, name: str) -> Run:
+        """Return a copy whose logs are old."""
+        copied = copy_checkpoint(self.run, self.folder / name)
+        age_logs(copied.checkpoint)
+        return copied
+
+    def later_rows(self, shift: int) -> dict[int, list[str]]:
+        """Return the rows of the query that goes on unchanged, by the batches of another one."""
+        if self.control is None:
+            self.control = self.copy("control")
+            self.run.events.add_files(FILES, MORE_FILES)
+            self.control.advance()
+        return {batch + shift: rows for batch, rows in self.control.record.rows.items()}
+
+
+def age_logs(checkpoint: str) -> None:
+    """Let a query seem to have ended an hour ago."""
+    for log in ("offsets", "commits"):
+        for path in Path(checkpoint, log).iterdir():
+            past = path.stat().st_mtime - 3600
+            os.utime(path, (past, past))
+
+
+@pytest.fixture(scope="module", params=CASES)
+def query(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Query:
+    """Run an operator."""
+    name, checkpoint_format = request.param
+    folder = tmp_path_factory.mktemp(name)
+    events = Events(folder / "input")
+    events.add_files(0, FILES)
+    run = Run(
+        BY_NAME[name], events, str(folder / "query"), CAIRN, checkpoint_format, conf=PARTITIONS
+    )
+    run.advance()
+    return Query(run, folder)
+
+
+def stored(checkpoint: Checkpoint, family: Family) -> Counter[Any]:
+    """Return the stored rows of a family with their partitions; of a list each element."""
+    state = state_of(checkpoint, family)
+    found: Counter[Any] = Counter()
+    for partition in range(state.partitions):
+        for some in state.stored_rows(partition):
+            keys, values = some.keys.to_pylist(), some.values.to_pylist()
+            if family.is_list:
+                rows, owners = elements(Spans.of(some.values), "a list")
+                keys, values = [keys[one] for one in owners], rows.binary().to_pylist()
+            found.update(zip([partition] * len(keys), keys, values, strict=True))
+    return found
+
+
+def all_stored(checkpoint: str) -> dict[tuple[int, str], Counter[Any]]:
+    """Return the stored rows of all families."""
+    with cairn.open_checkpoint(checkpoint) as opened:
+        return {(one.operator.id, one.family): stored(opened, one) for one in families_of(opened)}
+
+
+def from_files(family: Family, folder: Path) -> Iterator[tuple[int, Any, Any]]:
+    """Yield what comes back from the files of an export."""
+    reader = FileReader(FileForm(family))
+    place = folder / str(family.operator.id) / family.store.name / family.family
+    for path in sorted(place.glob("*.parquet")):
+        for some in reader.batches(pq.ParquetFile(path), str(path)):
+            yield from zip(
+                some.partitions.tolist(),
+                some.keys.to_pylist(),
+                some.values.to_pylist(),
+                strict=True,
+            )
+    assert reader.problems == []
+
+
+def test_all_rows_come_back_from_the_files_as_the_same_bytes(query: Query, tmp_path: Path) -> None:
+    """Also those of families that only the operator itself may write."""
+    cairn.export(query.run.checkpoint, to=str(tmp_path))
+
+    with cairn.open_checkpoint(query.run.checkpoint) as checkpoint:
+        rows = 0
+        for family in families_of(checkpoint):
+            expected = stored(checkpoint, family)
+            assert Counter(from_files(family, tmp_path)) == expected, family.family
+            rows += expected.total()
+    assert rows
+
+
+def imported(run: Run, folder: Path) -> list[str]:
+    """Export all families, import them one by one, and return those that can be imported."""
+    cairn.export(run.checkpoint, to=str(folder))
+    with cairn.open_checkpoint(run.checkpoint) as checkpoint:
+        families = list(families_of(checkpoint))
+    done = []
+    for one in families:
+        files = folder / str(one.operator.id) / one.store.name / one.family
+        try:
+            plan = cairn.import_state(
+                run.checkpoint,
+                files=str(files),
+                operator=one.operator.id,
+                store=one.store.name,
+                family=one.family,
+                mode="replace",
+            )
+        except UnsupportedStateError:
+            continue
+        with plan:
+            assert plan.problems == ()
+            plan.apply(processes=1)
+        age_logs(run.checkpoint)
+        done.append(one.family)
+    return done
+
+
+def test_a_query_goes_on_from_imported_rows(query: Query, tmp_path: Path) -> None:
+    """Nothing was changed in the files: so nothing changes for the query."""
+    run = query.copy("imported")
+    before = all_stored(run.checkpoint)
+
+    done = imported(run, tmp_path)
+
+    if "join" in query.name or "ttl" in query.name or "clock" in query.name:
+        assert not done or "_then_" in query.name or "clock" in query.name
+        return
+    assert done
+    assert all_stored(run.checkpoint) == before
+    if BY_CLOCK.search(query.name):
+        return
+    later = query.later_rows(shift=len(done))
+    run.advance()
+    assert run.record.rows == later
+    with cairn.open_checkpoint(run.checkpoint) as checkpoint:
+        assert [one for one in checkpoint.verify() if one.severity == "error"] == []
+    assert query.control is not None
+    assert all_stored(run.checkpoint) == all_stored(query.control.checkpoint)
+
+
+def without_key(rows: dict[int, list[str]]) -> dict[int, list[str]]:
+    """Leave out the rows of the key."""
+    of_key = re.compile(rf"\bk={KEY}\b")
+    return {batch: [row for row in some if not of_key.search(row)] for batch, some in rows.items()}
+
+
+def has_key_stored(checkpoint: str, column: str) -> bool:
+    """Return whether a family shows the key."""
+    with cairn.open_checkpoint(checkpoint) as opened:
+        return any(
+            row.get(column) == KEY
+            for one in families_of(opened)
+            for row in state_of(opened, one).to_table().to_pylist()
+        )
+
+
+def test_a_query_goes_on_without_a_key(query: Query) -> None:
+    """All rows of other keys are those of the query from which nothing was erased."""
+    if query.name in NO_KEY:
+        return
+    run = query.copy("erased")
+    column = "field0" if "join" in query.name else "k"
+    assert has_key_stored(run.checkpoint, column)
+
+    with cairn.erase(run.checkpoint, key={column: KEY}) as plan:
+        assert plan.others == () or "join" in query.name
+        done = plan.apply(processes=1)
+
+    assert done
+    assert not has_key_stored(run.checkpoint, column)
+    with cairn.erase(run.checkpoint, key={column: KEY}) as plan:
+        assert plan.stores == ()
+    with cairn.open_checkpoint(run.checkpoint) as checkpoint:
+        assert [one for one in checkpoint.verify() if one.severity == "error"] == []
+    if BY_CLOCK.search(query.name):
+        return
+    later = query.later_rows(shift=1)
+    run.advance()
+    assert without_key(run.record.rows) == without_key(later)
