@@ -167,24 +167,24 @@ def test_a_query_under_sparks_own_provider_runs_on_as_a_clone(
     plan = before.read_bytes()
     before.unlink()
     _clone(run.checkpoint, str(tmp_path / "stopped"))
-    with pytest.raises(StreamingQueryException, match="required to restart the query"):
+    with pytest.raises(StreamingQueryException, match=r"batch \d+ doesn't exist"):
         run.advance()
     before.write_bytes(plan)
     batches = sorted(run.record.rows)
-    events.add_files(FILES, 1)
-    run.advance()
-    newest = run.record.last_batch
-    shutil.rmtree(run.checkpoint)
-
     running, stopped = (
         run_of(name, events, str(tmp_path / place), provider, form)
         for place in ("running", "stopped")
     )
     running.advance()
-    stopped.advance()
-
     for batch in batches[BEGINS:]:
         assert running.record.rows[batch] == run.record.rows[batch], batch
+    events.add_files(FILES, 1)
+    run.advance()
+    # Spark's maintenance may be writing there.
+    shutil.rmtree(run.checkpoint, ignore_errors=True)
+    stopped.advance()
+
+    newest = run.record.last_batch
     assert stopped.record.rows[newest] == run.record.rows[newest]
     assert min(stopped.record.rows) > batches[-1]
 
