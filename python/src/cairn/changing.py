@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cairn.offline.clone import ClonePlan
     from cairn.offline.gc import GcPlan
     from cairn.offline.repair import RepairPlan
+    from cairn.offline.restore import SavepointPlan
     from cairn.reader.verify import Progress
     from cairn.storage.base import ObjectStore
 
@@ -46,11 +47,12 @@ def repair(
 def restore(
     location: str,
     *,
-    to_batch: int,
+    to_batch: int | None = None,
+    savepoint: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
-) -> RepairPlan:
-    """Return what lets a query go on behind an earlier batch; ``plan.apply()`` does it.
+) -> RepairPlan | SavepointPlan:
+    """Return what lets a query go on from an earlier batch; ``plan.apply()`` does it.
 
     The entries of later batches are removed from Spark's logs, and kept in the checkpoint. Reads
     the whole state of the batch. Close the plan, or use it in a ``with`` statement.
@@ -59,14 +61,34 @@ def restore(
         location: see ``repair``, as for the others.
         to_batch: a committed batch whose state is retained. The one after it is repeated with the
             input that was planned for it.
+        savepoint: the name of a savepoint, whose batch is taken instead; Spark's entries of it are
+            put back where they are gone.
         storage_options: see there.
         progress: see there.
 
     Raises:
-        NotThereError: the batch is not committed, or there is no query at this location.
+        NotThereError: the batch is not committed, or there is no query at this location, or no such
+            savepoint, or it is not whole.
         UnsupportedStateError, InUseError, ConfigError, SchemeError: as for ``repair``.
     """
-    return _repair(location, storage_options, progress, to_batch=to_batch)
+    from cairn.clock import SYSTEM_CLOCK  # noqa: PLC0415 - see opening
+    from cairn.errors import ConfigError  # noqa: PLC0415
+
+    if (to_batch is None) == (savepoint is None):
+        raise ConfigError(
+            "a query is restored to a batch or to a savepoint", next_step="name one of both"
+        )
+    if savepoint is None:
+        return _repair(location, storage_options, progress, to_batch=to_batch)
+    name = savepoint
+    from cairn.offline.restore import SavepointPlan  # noqa: PLC0415
+    from cairn.reader.stores.base import ReadLimits  # noqa: PLC0415
+
+    return _planned(
+        location,
+        storage_options,
+        lambda objects: SavepointPlan(objects, ReadLimits(), SYSTEM_CLOCK, name, progress),
+    )
 
 
 def _repair(

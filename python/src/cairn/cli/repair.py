@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cairn.offline.repair import RepairPlan, Step
+    from cairn.offline.restore import SavepointPlan
 
 FIELDS = (
     Field(
         "action",
         "string",
-        "take-snapshot, remove-entry, set-aside, not-needed or none: docs/reader.md",
+        "take-snapshot, remove-entry, put-back, set-aside, not-needed or none: docs/reader.md",
     ),
     Field("operator", "integer or null", "where in the state; null: in the logs"),
     Field("partition", "integer or null", "the partition; null: all"),
@@ -59,7 +60,7 @@ def repair(place: Place, output: Output, *, is_applied: bool, local_dir: Path | 
 
 
 def carry_out(
-    plan: RepairPlan, output: Output, *, is_applied: bool, local_dir: Path | None
+    plan: RepairPlan | SavepointPlan, output: Output, *, is_applied: bool, local_dir: Path | None
 ) -> None:
     """Print a plan, after it was carried out if it shall be; exit 3 if something is left to do."""
     left = plan.left

@@ -26,28 +26,38 @@ __all__ = ["FIELDS", "restore"]
 @click.option(
     "--to-batch",
     type=click.IntRange(min=0),
-    required=True,
     metavar="N",
     help="The query goes on behind this batch, and repeats the one after it with the same input.",
 )
+@click.option("--savepoint", metavar="NAME", help="The batch of this savepoint instead.")
 @with_apply("Carry the steps out. Stop the query first.")
 @with_local_dir
 @with_output
 def restore(
-    place: Place, output: Output, *, is_applied: bool, local_dir: Path | None, to_batch: int
+    place: Place,
+    output: Output,
+    *,
+    is_applied: bool,
+    local_dir: Path | None,
+    to_batch: int | None,
+    savepoint: str | None,
 ) -> None:
     """Let a query of Cairn's go on from an earlier batch; without --apply, show what that takes.
 
     The entries of later batches are removed from Spark's logs, and kept in the folder cairn-log of
-    the checkpoint. No state is deleted: `cairn gc` does that, or the query, later. The sink gets
-    the rows of the repeated batches a second time. A snapshot with damaged objects gets a new one
-    beside it, as by `cairn repair`.
+    the checkpoint; those of a savepoint's batch are put back where they are gone. No state is
+    deleted: `cairn gc` does that, or the query, later. The sink gets the rows of the repeated
+    batches a second time. With --to-batch, a snapshot with damaged objects gets a new one beside
+    it, as by `cairn repair`.
 
     All rows of the batch are read. Exit code 3: there is something to do, or left.
     """
+    if (to_batch is None) == (savepoint is None):
+        raise click.UsageError("Name a batch by --to-batch, or a savepoint by --savepoint.")
     with plan_restore(
         place.location,
         to_batch=to_batch,
+        savepoint=savepoint,
         storage_options=place.options,
         progress=show_partitions,
     ) as plan:

@@ -76,8 +76,6 @@ class AppendedBatch:
         self._held.__enter__()
         try:
             self._record = find_unended(self._checkpoint, self._command, self._work, self._clock)
-            # Without the hold a driver would meet a commit without a plan.
-            self._may_be_committed = self.number in self._held.batches.all_commits
             self._require_ended()
             self._record = self._record or Record(
                 self._checkpoint, self._command, self._held.token, [self._work], self._clock
@@ -91,12 +89,6 @@ class AppendedBatch:
         """Require that the batch before is the last one, also the last one that is planned."""
         batches = self._held.batches
         last = batches.planned[-1]
-        if self._may_be_committed and self._record is None:
-            raise InUseError(
-                f"batch {self.number} is committed without a plan: another command was cut off",
-                object_name=self._checkpoint.object_url(f"{COMMITS_PREFIX}{self.number}"),
-                next_step="run that command again, or `cairn repair`, which takes the commit back",
-            )
         if batches.committed[-1] == self._view.batch == last:
             return
         step = "start the query once more, so that it ends this batch, and stop it"
@@ -140,15 +132,13 @@ class AppendedBatch:
             self.record.end(done)
 
     def _commit(self, data: bytes) -> None:
-        """Store the commit, or find the one that a killed process has stored."""
+        """Store the commit. That of a killed process went when its hold was taken over."""
         key = f"{COMMITS_PREFIX}{self.number}"
         # From here on the hold must not end alone: a commit without a plan would be left.
         self._may_be_committed = True
         try:
             self._checkpoint.put_if_absent(key, data)
         except AlreadyExistsError:
-            if self._checkpoint.get(key).data == data:
-                return
             self._may_be_committed = False
             raise InUseError(
                 f"a driver has run batch {self.number} meanwhile: nothing was changed",

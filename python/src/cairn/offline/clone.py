@@ -128,7 +128,7 @@ class ClonePlan(Plan):
         found = find_begun(
             self._target, COMMAND, {"source": self._checkpoint.origin, "savepoint": None}
         )
-        batch = None if found is None or found.is_ended else found.steps[0].get("batch")
+        batch = None if found is None else found.steps[0].get("batch")
         return batch if isinstance(batch, int) else None
 
     def _open(self, batch: int | None) -> tuple[BatchView, Savepoint | None]:

@@ -33,6 +33,7 @@ from cairn.reader.spark.logs import Batches, list_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
 
     from cairn.clock import Clock, Entropy
     from cairn.storage.base import ObjectInfo, ObjectStore
@@ -120,6 +121,13 @@ class Holding:
         except (AlreadyExistsError, PreconditionFailedError):
             raise self._in_use(f"{self._key} was written just now") from None
 
+    def move(self, batch: int) -> int:
+        """Move the hold that was taken over to the place of a later batch."""
+        former = self._key
+        self.create(batch, None)
+        self._checkpoint.delete([former])
+        return batch
+
     def end(self, *failure: object) -> None:
         """Let drivers use the checkpoint again.
 
@@ -194,7 +202,13 @@ class Holding:
 class HeldCheckpoint(Holding):
     """Holds a checkpoint while it is entered.
 
-    Args: see ``Holding``.
+    Args:
+        checkpoint: see ``Holding``, as for the others.
+        command: see there.
+        clock: see there.
+        entropy: see there.
+        least: the hold is not in the place of an earlier batch: entries up to there may be
+            written. The logs may be empty then.
 
     Attributes:
         now_ms: when it was entered, by the storage's clock.
@@ -202,8 +216,19 @@ class HeldCheckpoint(Holding):
         token: names this piece of work.
     """
 
-    now_ms = 0
-    batches = Batches((), (), ())
+    def __init__(
+        self,
+        checkpoint: ObjectStore,
+        command: str,
+        clock: Clock = SYSTEM_CLOCK,
+        entropy: Entropy = SYSTEM_ENTROPY,
+        *,
+        least: int | None = None,
+    ) -> None:
+        super().__init__(checkpoint, command, clock, entropy)
+        self.now_ms = 0
+        self.batches = Batches((), (), ())
+        self._least = least
 
     def __enter__(self) -> Self:
         """Hold the checkpoint.
@@ -216,17 +241,17 @@ class HeldCheckpoint(Holding):
         """
         objects = self._checkpoint
         offsets = _entries(objects, OFFSETS_PREFIX)
-        if not offsets:
+        if not offsets and self._least is None:
             raise NotThereError(
                 "there is no offset log here, or the folder does not exist",
                 object_name=objects.object_url(OFFSETS_PREFIX),
                 next_step="name the query's checkpointLocation, the folder that has 'offsets'",
             )
         commits = _entries(objects, COMMITS_PREFIX)
-        number = max(offsets)
-        left_etag = left_hold(objects, number)
+        number = max(offsets, default=-1)
+        left_etag = left_hold(objects, number) if offsets else None
         if left_etag is None:
-            number = max((*offsets, *commits)) + 1
+            number = max((*offsets, *commits, (self._least or 0) - 1)) + 1
         else:
             del offsets[number]
             commits.pop(number, None)
@@ -235,6 +260,8 @@ class HeldCheckpoint(Holding):
         try:
             if left_etag is not None:
                 _remove_unplanned(objects, number)
+            if number < (self._least or 0):
+                number = self.move(self._least or 0)
             entries = _entries(objects, OFFSETS_PREFIX)
             self.now_ms = entries.pop(number).modified_ms
             all_commits = tuple(sorted(_entries(objects, COMMITS_PREFIX)))
@@ -245,19 +272,22 @@ class HeldCheckpoint(Holding):
             raise
         return self
 
-    def check(self, removed: set[int] | None = None) -> None:
+    def check(
+        self, removed: AbstractSet[int] = frozenset(), added: AbstractSet[int] = frozenset()
+    ) -> None:
         """Check that no driver has ended a batch since.
 
         One that was running may end the batch that it had begun.
 
         Args:
             removed: the batches whose commits were removed here.
+            added: those whose commits were written here.
 
         Raises:
             InUseError: it has.
         """
         now = _entries(self._checkpoint, COMMITS_PREFIX).keys()
-        if new := now - (set(self.batches.all_commits) - (removed or set())):
+        if new := now - (set(self.batches.all_commits) - removed) - added:
             raise self._in_use(f"batch {min(new)} was committed meanwhile")
 
     def __exit__(self, *failure: object) -> None:

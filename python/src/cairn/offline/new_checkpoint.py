@@ -106,6 +106,7 @@ class NewCheckpoint:
         self._clock = clock
         self._holding = Holding(target, command, clock, entropy, is_new=True)
         self._query_id = str(uuid.UUID(hex=entropy.token(16), version=4))
+        self._hold_at = 0
         self._record: Record | None = None
         self._logs = _read_logs(view)
 
@@ -128,7 +129,10 @@ class NewCheckpoint:
         """
         require_apart(self._view.objects, self._target)
         record = find_begun(self._target, self._command, self._work, self._clock)
-        hold_at = self._view.batch + 2
+        least = self._view.batch + 2
+        hold_at = least if record is not None else self._lonely_hold()
+        if hold_at is None:
+            hold_at = least
         etag = left_hold(self._target, hold_at, is_new=True)
         if record is None:
             self._require_empty(hold_at if etag is not None else None)
@@ -136,11 +140,14 @@ class NewCheckpoint:
             raise _not_empty(self._target, "the checkpoint is there, and is whole")
         try:
             self._holding.create(hold_at, etag)
+            if hold_at < least:
+                hold_at = self._holding.move(least)
         except UnavailableError:
             self._holding.leave()  # it may be there
             raise
+        self._hold_at = hold_at
         try:
-            self._require_only_hold(hold_at)
+            self._require_only_hold()
             if record is None:
                 self._require_empty(hold_at)
                 record = self._begin()
@@ -152,6 +159,13 @@ class NewCheckpoint:
                 self._holding.leave()
             raise
         return self
+
+    def _lonely_hold(self) -> int | None:
+        """Return the place of a hold beside which there is nothing: a command was killed there."""
+        found = [info.key for info in islice(self._target.list(""), 2)]
+        if len(found) != 1 or not found[0].startswith(OFFSETS_PREFIX):
+            return None
+        return batch_of(found[0].removeprefix(OFFSETS_PREFIX))
 
     def __exit__(self, kind: object, *_: object) -> None:
         """Let the hold stand if there was an error: what is there is not whole."""
@@ -213,13 +227,13 @@ class NewCheckpoint:
             if info.key != allowed:
                 raise _not_empty(self._target, f"the place is not empty: it has {info.key}")
 
-    def _require_only_hold(self, hold_at: int) -> None:
+    def _require_only_hold(self) -> None:
         """Require that the logs have nothing of others: another command, or a driver.
 
         Raises:
             InUseError: they have.
         """
-        wanted = self._offset_numbers() | {hold_at}
+        wanted = self._offset_numbers() | {self._hold_at}
         for prefix, numbers in ((OFFSETS_PREFIX, wanted), (COMMITS_PREFIX, {self._view.batch})):
             for info in self._target.list(prefix):
                 batch = batch_of(info.key.removeprefix(prefix))
@@ -283,7 +297,7 @@ class NewCheckpoint:
         if not self.is_done:
             for key, data in self._entries(conf, unique_ids, checkpoint_format):
                 self._target.put(key, data)
-            self._require_only_hold(self._view.batch + 2)
+            self._require_only_hold()
             record.end(done or record.steps)
         self._holding.end()
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Literal
 from cairn.errors import CorruptError, DataError, InUseError, MissingError, NotThereError
 from cairn.format import changelog
 from cairn.format.names import CHANGELOG_PREFIX, ChangelogName, manifest_name, parse_name
-from cairn.format.spark_log import COMMITS_PREFIX, OFFSETS_PREFIX
+from cairn.format.spark_log import COMMITS_PREFIX, OFFSETS_PREFIX, batch_of, encode_offsets
 from cairn.offline.hold import HeldCheckpoint, list_unheld
 from cairn.offline.new_snapshot import StoreEngine
 from cairn.offline.parallel import in_parallel
 from cairn.offline.plan import Plan
 from cairn.offline.record import Record
+from cairn.offline.spark_files import leads_on, plan_before
 from cairn.offline.stores import cairn_stores
 from cairn.reader.batch import BatchView
 from cairn.reader.spark.logs import Batches, read_conf
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from cairn.reader.verify import Ids, Progress
     from cairn.storage.base import ObjectStore
 
-Action = Literal["take-snapshot", "remove-entry", "set-aside", "not-needed", "none"]
+Action = Literal["take-snapshot", "remove-entry", "put-back", "set-aside", "not-needed", "none"]
 _THREADS = 4
 _RESTORE = "restore it from the bucket's versions or a backup, if an older batch matters"
 _NOT_WHOLE = "choose another batch, or restore it from the bucket's versions or a backup"
@@ -56,7 +57,8 @@ class Step:
     """What a repair does, or leaves.
 
     Attributes:
-        action: ``take-snapshot`` of a store at a batch; ``remove-entry`` of Spark's logs;
+        action: ``take-snapshot`` of a store at a batch; ``remove-entry`` of Spark's logs, or what
+            Spark's metadata say of a later batch; ``put-back`` of an entry or another file;
             ``set-aside``: an object that would stop the batch that has to write it;
             ``not-needed``: older batches alone need the object; ``none``: it is not mended here.
         place: the store, if it is one.
@@ -119,6 +121,7 @@ class RepairPlan(Plan):
         self.batch: int | None = None
         self._stores: dict[Place, PartitionStore] = {}
         self._looks: dict[Place, Look] = {}
+        self._put_back: dict[str, bytes] = {}
         in_the_way = list(self._find_whole_batch(progress))
         self._mending = tuple(self._steps())
         self.steps = self._mending
@@ -227,18 +230,41 @@ class RepairPlan(Plan):
                 yield self._removal(OFFSETS_PREFIX, batch, back)
             elif batch == self.batch + 1:
                 yield from self._unreadable_plan(batch)
+        view = BatchView(self._checkpoint, self.batch)
+        for key in later_metadata(self._checkpoint, view):
+            url = self._checkpoint.object_url(key)
+            yield Step("remove-entry", None, self.batch, url, back)
+        yield from self._plan_before(view)
 
     def _unreadable_plan(self, batch: int) -> Iterator[Step]:
-        """Yield the removal of a plan that was cut; otherwise the batch has the same input again.
+        """Yield the removal of a plan that does not lead on, or was cut.
+
+        Otherwise the batch has the same input again.
 
         Raises:
             FormatVersionError: a newer Spark has planned the batch.
         """
         try:
-            read_conf(self._checkpoint, batch)
+            planned = read_conf(self._checkpoint, batch)
+            if self.batch is None or leads_on(
+                read_conf(self._checkpoint, self.batch).entry, planned.entry
+            ):
+                return
+            reason = "it is planned for another form of the state"
         except CorruptError as failure:
             reason = f"it cannot be read: {failure.message}"
-            yield self._removal(OFFSETS_PREFIX, batch, reason)
+        yield self._removal(OFFSETS_PREFIX, batch, reason)
+
+    def _plan_before(self, view: BatchView) -> Iterator[Step]:
+        """Yield the writing of the plan before the batch, if Spark needs it and it is gone."""
+        before = view.batch - 1
+        entry = plan_before(view)
+        if entry is None or before in self._batches.planned:
+            return
+        key = f"{OFFSETS_PREFIX}{before}"
+        self._put_back[self._checkpoint.object_url(key)] = encode_offsets(entry)
+        reason = f"without it Spark does not start behind batch {view.batch}"
+        yield Step("put-back", None, before, self._checkpoint.object_url(key), reason)
 
     def _removal(self, prefix: str, batch: int, reason: str) -> Step:
         name = self._checkpoint.object_url(f"{prefix}{batch}")
@@ -327,8 +353,25 @@ class RepairPlan(Plan):
             engine.take_snapshot(store.open(), store.id, store.version, store.checkpoint_id)
             return
         key = (step.object_name or "").removeprefix(self._checkpoint.object_url(""))
+        if step.action == "put-back":
+            self._checkpoint.put(key, self._put_back[self._checkpoint.object_url(key)])
+            return
         record.keep(key)
         self._checkpoint.delete([key])
+
+
+def later_metadata(checkpoint: ObjectStore, view: BatchView) -> Iterator[str]:
+    """Yield the metadata of operators that later batches have written.
+
+    Spark reads the newest up to a batch, and replaces none: once the query is there again, it would
+    read what the batches that were given up have left.
+    """
+    for operator in view.operators:
+        folder = f"state/{operator.id}/_metadata/v2/"
+        for info in checkpoint.list(folder):
+            batch = batch_of(info.key.removeprefix(folder))
+            if batch is not None and batch > view.batch:
+                yield info.key
 
 
 def _needs_snapshot(store: PartitionStore, damaged: Mapping[str | None, str]) -> bool:

@@ -35,6 +35,7 @@ from cairn.format.savepoint import SavedFile, SavedStore, Savepoint
 from cairn.format.spark_log import COMMITS_PREFIX, OFFSETS_PREFIX
 from cairn.offline.hold import list_unheld
 from cairn.offline.parallel import in_parallel
+from cairn.offline.spark_files import next_plan
 from cairn.offline.stores import PartitionStore, cairn_stores
 from cairn.reader.batch import BatchView
 from cairn.reader.savepoints import names_of, read_savepoint, savepoint_names
@@ -203,7 +204,11 @@ def _exists(checkpoint: ObjectStore, name: str) -> AlreadyExistsError:
 def _files(checkpoint: ObjectStore, view: BatchView) -> tuple[SavedFile, ...]:
     """Return Spark's files that the batch needs and that may go or change later."""
     keys = {_QUERY_ID, f"{OFFSETS_PREFIX}{view.batch}", f"{COMMITS_PREFIX}{view.batch}"}
-    optional: set[str] = set()
+    # Spark does not start without the plan before; the plan of the next batch is repeated.
+    optional = {f"{OFFSETS_PREFIX}{view.batch - 1}"} if view.batch else set()
+    if next_plan(view) is not None:
+        optional.add(f"{OFFSETS_PREFIX}{view.batch + 1}")
+    keys |= optional
     for operator in view.operators:
         of_operator = metadata_key(checkpoint, operator.id, view.batch)
         keys |= set() if of_operator is None else {of_operator}

@@ -224,13 +224,13 @@ class LocalStore(ObjectStore):
         with self._translated(""), self._locked(fcntl.LOCK_SH):
             for key, path in paths:
                 # A directory is not an object.
-                with (
-                    self._translated(key),
-                    suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError),
-                ):
-                    path.unlink()
-                    changed.add(path.parent)
-                    path.with_name(f".{path.name}.crc").unlink()
+                for one in (path, path.with_name(f".{path.name}.crc")):
+                    with (
+                        self._translated(key),
+                        suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError),
+                    ):
+                        one.unlink()
+                        changed.add(path.parent)
             for directory in changed:
                 with suppress(FileNotFoundError):
                     sync_directory(directory)

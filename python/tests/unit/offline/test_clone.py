@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from dying_store import DyingStore, Killed
 from running_checkpoint import RunningCheckpoint
 from small_checkpoint import SmallCheckpoint
 
@@ -398,3 +399,37 @@ def test_a_location_names_a_batch_or_a_savepoint(
 ) -> None:
     """Behind the last ``@`` of its last part."""
     assert chosen(location) == found
+
+
+@pytest.mark.parametrize("is_behind", [False, True], ids=["before", "behind"])
+def test_a_clone_that_is_killed_anywhere_is_finished_by_the_same_command(
+    written: RunningCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_behind: bool
+) -> None:
+    """While the query goes on, and another batch has become the newest."""
+    monkeypatch.setattr("cairn.offline.hold._is_alive", lambda _: False)
+    monkeypatch.setattr("cairn.offline.hold.Holding.leave", lambda _: None)
+    whole = expected(written.rows[9])
+    source = open_store(str(written.folder), {})
+    killed = 0
+    written.commit({1: (10, 1)})
+    for point in range(1, 100):
+        folder = tmp_path / f"clone{point}"
+        target = DyingStore(str(folder), point, is_behind=is_behind)
+        try:
+            with ClonePlan(source, target, SYSTEM_CLOCK, batch=9) as plan:
+                plan.apply()
+            break
+        except Killed:
+            killed += 1
+            source = open_store(str(written.folder), {})
+        logs = {path.name for path in folder.glob("offsets/*")}
+        batch = 9
+        if "11" in logs:
+            batch = apply(written.folder, folder).batch
+        elif not logs:
+            apply(written.folder, folder, batch=9)
+        assert rows_of(folder) == (whole if batch == 9 else expected(written.rows[10])), point
+        assert batch == 9 or point < 4
+        assert hold.parse((folder / f"offsets/{batch}").read_bytes()) is None
+        assert not (folder / f"offsets/{batch + 2}").exists()
+    assert killed > 20
