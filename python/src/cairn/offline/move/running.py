@@ -290,8 +290,11 @@ def _serve(source: BinaryIO, sink: BinaryIO) -> None:
                 answer: object = mover.move(ref)
             except Exception as problem:  # noqa: BLE001 - the other process raises it
                 answer = unexpected(problem)
-            pickle.dump(answer, sink)
-            sink.flush()
+            try:
+                pickle.dump(answer, sink)
+                sink.flush()
+            except BrokenPipeError:  # the other process was killed
+                return
 
 
 if __name__ == "__main__":
