@@ -22,12 +22,14 @@ from cairn.errors import CairnError, InternalError, RetryableError, unexpected
 from cairn.offline.move.moving import StoreMover, read_results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from cairn.offline.move.moving import Move, Moved, StoreRef
 
 _LOOK_EVERY_S = 2.0
 _PROCESSES_MAX = 16
+_TASK_ATTEMPTS = 3
+"""Requests are repeated by the storage already; this is for what another attempt gets around."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +221,8 @@ def _in_spark(
     move: Move,
     stores: Sequence[StoreRef],
     results: Callable[[], Mapping[StoreRef, Moved]],
-) -> Iterator[Iterable[Moved]]:
-    """Move stores in tasks of Spark; yield all results that are there, again and again."""
+) -> Iterator[Collection[Moved]]:
+    """Move stores in tasks of Spark; yield the new results, again and again."""
     if not stores:
         return
     context = session.sparkContext
@@ -236,18 +238,24 @@ def _in_spark(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What a task of Spark does. An error is a result: as an exception Spark would only show it."""
+    """What a task of Spark does. An error is a result: as an exception Spark would only show it.
+
+    So Spark repeats only tasks whose process or machine is lost.
+    """
 
     move: Move
 
     def __call__(self, ref: StoreRef) -> CairnError | None:
-        try:
-            with StoreMover(self.move) as mover:
-                mover.move(ref)
-        except RetryableError:
-            raise  # Spark tries the task again
-        except CairnError as failure:
-            return failure
+        for attempt in range(1, _TASK_ATTEMPTS + 1):
+            try:
+                with StoreMover(self.move) as mover:
+                    mover.move(ref)
+            except Exception as problem:  # noqa: BLE001 - the driver raises it
+                failure = unexpected(problem)
+                if attempt == _TASK_ATTEMPTS or not isinstance(failure, RetryableError):
+                    return failure
+            else:
+                return None
         return None
 
 
