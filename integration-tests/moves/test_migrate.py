@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -18,7 +20,7 @@ import cairn
 from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
-from harness.moves import MovedQuery, Unmoved, run_and_move
+from harness.moves import MovedQuery, Unmoved, move, run_and_move
 from harness.operators import ENCODED, OPERATORS, SINGLE_JOINS, Operator
 from harness.state_cases import FORMS, compared, runs
 
@@ -189,3 +191,52 @@ def without_numbers(changes: list[str], shift: int) -> list[str]:
     """Return changes with the numbers that their batches have in the other query."""
     split = (change.split(" ", 1) for change in changes)
     return sorted(f"{int(number) - shift} {rest}" for number, rest in split)
+
+
+STOPPED = (
+    pytest.param("windows_append", "rocksdb-1", "cairn-1", 1, id="rocksdb-1-cairn-1"),
+    pytest.param("join_left_outer_v2", "cairn-2", "rocksdb-2", 2, id="cairn-2-rocksdb-2"),
+    *(
+        pytest.param(*case, id=f"{case[1]}-{case[2]}", marks=pytest.mark.slow)
+        for case in (
+            ("windows_append", "hdfs", "cairn-1", 1),
+            ("totals_complete", "cairn-1", "hdfs", 2),
+            ("transform_event_time", "rocksdb-2", "cairn-2", 2),
+            ("transform_ttl", "rocksdb-zips-1", "cairn-1", 1),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize(("name", "before", "after", "stopped"), STOPPED)
+def test_a_batch_that_was_not_committed_is_repeated(
+    tmp_path: Path, name: str, before: str, after: str, stopped: int
+) -> None:
+    """It may have reached the sink: it has the same number, input and rows at the new place."""
+    operator, events = ALL_OPERATORS[name], Events(tmp_path / "input")
+    events.add_files(0, sum(FILES[:2]))
+    whole, broken, moved = (
+        Run(operator, events, str(tmp_path / place), form.provider, form.checkpoint_format)
+        for place, form in (
+            ("whole", FORMS["rocksdb-1"]),
+            ("broken", FORMS[before]),
+            ("moved", FORMS[after]),
+        )
+    )
+
+    def stop() -> None:
+        raise RuntimeError("the sink is gone")
+
+    whole.advance()
+    broken.before_batch[stopped] = stop
+    with pytest.raises(StreamingQueryException, match="the sink is gone"):
+        broken.advance()
+
+    move(broken.checkpoint, moved.checkpoint, FORMS[after])
+    moved.advance()
+
+    assert min(moved.record.rows) == stopped
+    assert broken.record.rows | moved.record.rows == whole.record.rows
+    last = whole.record.last_batch
+    for view in operator.views:
+        assert moved.state(view, batchId=last) == whole.state(view, batchId=last), str(view)

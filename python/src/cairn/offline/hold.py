@@ -43,6 +43,9 @@ _ENTRY_BYTES_MAX = 64 << 20
 _QUIET_S = 60
 """A query that has written to its logs so lately seems to be running."""
 _TOKEN_BYTES = 8
+_of_this_process: set[str] = set()
+"""Tokens of the holds that pieces of work of this process have: one that could not be marked as
+left, because the disk was full, has none that will end it."""
 
 
 def list_unheld(checkpoint: ObjectStore) -> tuple[Batches, InUseError | None]:
@@ -120,6 +123,7 @@ class Holding:
                 objects.put_if_match(self._key, self._entry(), left_etag)
         except (AlreadyExistsError, PreconditionFailedError):
             raise self._in_use(f"{self._key} was written just now") from None
+        _of_this_process.add(self.token)
 
     def move(self, batch: int) -> int:
         """Move the hold that was taken over to the place of a later batch."""
@@ -138,6 +142,7 @@ class Holding:
             CairnError: the hold could not be removed: the next command does that. It is only
                 logged if there is another error.
         """
+        _of_this_process.discard(self.token)
         if not self._key:
             return
         try:
@@ -172,6 +177,7 @@ class Holding:
 
     def leave(self) -> None:
         """Let the hold stand, for the same command to take it over. Never raises."""
+        _of_this_process.discard(self.token)
         if not self._key:
             return
         try:
@@ -180,7 +186,7 @@ class Holding:
                 data = self._entry(is_left=True)
                 self._checkpoint.put_if_match(self._key, data, found[1])
         except CairnError as error:
-            _LOG.warning("the hold stays, and this process keeps it until it ends: %s", error)
+            _LOG.warning("the hold stays as it is: %s", error)
 
     def _entry(self, *, is_left: bool = False) -> bytes:
         pid = os.getpid()
@@ -374,6 +380,8 @@ def _has_ended(found: Hold) -> bool:
         return False
     if not _is_alive(found.pid):
         return True
+    if found.pid == os.getpid() and found.process == _process(found.pid):
+        return found.token not in _of_this_process
     return bool(found.process) and _process(found.pid) != found.process
 
 

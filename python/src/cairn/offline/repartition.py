@@ -348,12 +348,12 @@ class _Run:
         # A driver, or gc, may have been there since, and have deleted what nothing leads to.
         gone = [ref for ref, one in written.items() if not self._is_stored(ref, one)]
         if gone:
-            self.objects.delete([key_of_result(gather, ref) for ref in gone])
+            self.objects.delete([key_of_result(gather.results, ref) for ref in gone])
             left += gone
         if not left:
             return results_of(self.objects, split, sources), written
         # What an earlier process has read is gone with it.
-        self.objects.delete([key_of_result(split, ref) for ref in sources])
+        self.objects.delete([key_of_result(split.results, ref) for ref in sources])
         if self.session is not None:
             written = run_in_spark(
                 lambda: gather_in_spark(self.session, split, sources, gather, left),

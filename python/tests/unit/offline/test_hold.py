@@ -92,15 +92,15 @@ def test_a_process_with_the_same_id_is_another_one(written: RunningCheckpoint) -
 
 @pytest.mark.parametrize(
     ("host", "process"),
-    [("elsewhere", ""), (None, "another-boot/pid:[1]/5"), (None, "mine")],
+    [("elsewhere", ""), (None, "another-boot/pid:[1]/5"), (None, "parent")],
     ids=["host", "namespace", "alive"],
 )
 def test_a_process_that_may_be_alive_keeps_its_hold(
     written: RunningCheckpoint, host: str | None, process: str
 ) -> None:
     """A container beside this one has the same name of the host, and other processes."""
-    process = _process(os.getpid()) if process == "mine" else process
-    pid = os.getpid() if process else 2**22 - 1
+    process = _process(os.getppid()) if process == "parent" else process
+    pid = os.getppid() if process else 2**22 - 1
     entry = leave(written, Hold("gc", host or socket.gethostname(), pid, process, "t", 0))
 
     with (
@@ -110,6 +110,31 @@ def test_a_process_that_may_be_alive_keeps_its_hold(
         plan.apply()
 
     assert entry.exists()
+
+
+def test_a_hold_that_could_not_be_marked_as_left_is_one_that_has_ended(
+    written: RunningCheckpoint,
+) -> None:
+    """On a full disk it stays as it is; the notebook that repeats the work goes on running."""
+    hold_ = Hold("gc", socket.gethostname(), os.getpid(), _process(os.getpid()), "t", 0)
+    entry = leave(written, hold_)
+
+    with cairn.gc(str(written.folder)) as plan:
+        plan.apply()
+
+    assert not entry.exists()
+
+
+def test_work_of_this_process_keeps_its_hold(written: RunningCheckpoint) -> None:
+    """Two threads of a notebook may change one checkpoint."""
+    objects = open_store(str(written.folder), {})
+
+    with (
+        HeldCheckpoint(objects, "gc"),
+        cairn.gc(str(written.folder)) as plan,
+        pytest.raises(InUseError),
+    ):
+        plan.apply()
 
 
 def test_of_two_commands_that_find_a_hold_one_takes_it(written: RunningCheckpoint) -> None:

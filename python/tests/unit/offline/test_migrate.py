@@ -202,6 +202,17 @@ def test_a_state_without_rows_is_moved(tmp_path: Path) -> None:
         assert (moved.keys, state_of(tmp_path / provider)) == (0, {})
 
 
+def test_a_query_of_a_spark_without_metadata_is_moved(
+    small: SmallCheckpoint, tmp_path: Path
+) -> None:
+    """Before 4.0 Spark stored none: the files of the state show which stores there are."""
+    shutil.rmtree(small.folder / "state/0/_metadata")
+    for provider in PROVIDERS:
+        migrate(small.folder, tmp_path / provider, provider)
+
+        assert state_of(tmp_path / provider) == small.rows[-1]
+
+
 def test_a_planned_batch_is_repeated_at_a_new_place_with_its_number(
     source: Source, tmp_path: Path
 ) -> None:

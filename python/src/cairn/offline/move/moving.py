@@ -143,19 +143,23 @@ class Moved:
         return json.dumps(asdict(self)).encode()
 
 
-def key_of_result(move: Move, store: StoreRef) -> str:
-    """Return the object with the result of a store."""
-    return f"{move.results}/{store.operator}-{store.partition}-{store.store}.json"
+def key_of_result(results: str, store: StoreRef) -> str:
+    """Return the object with the result of a store; ``results``: see ``Move``."""
+    return f"{results}/{store.operator}-{store.partition}-{store.store}.json"
 
 
-def read_results(target: ObjectStore, results: str) -> dict[StoreRef, Moved]:
+def read_results(
+    target: ObjectStore, results: str, known: Iterable[StoreRef] = ()
+) -> dict[StoreRef, Moved]:
     """Return the results that are there; a LIST, and a GET per store.
 
     Args:
         target: where the stores go.
         results: see ``Move``.
+        known: stores whose results are not wanted.
     """
-    keys = [info.key for info in target.list(f"{results}/")]
+    left_out = {key_of_result(results, store) for store in known}
+    keys = [info.key for info in target.list(f"{results}/") if info.key not in left_out]
     with ThreadPoolExecutor(16) as threads:
         found = threads.map(lambda key: target.get(key, max_bytes=_RESULT_BYTES_MAX).data, keys)
         return {one.store: one for one in map(Moved.from_json, found)}
@@ -265,7 +269,7 @@ class StoreMover:
             stored_bytes=written.stored_bytes,
         )
         self._require_same(moved, place, rows, written)
-        self._target.put(key_of_result(self._move, ref), moved.as_json())
+        self._target.put(key_of_result(self._move.results, ref), moved.as_json())
         return moved
 
     def _families(self, operator: Operator, store: OperatorStore) -> Iterator[FamilyRows]:

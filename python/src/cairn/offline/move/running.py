@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 2.0
 _PROCESSES_MAX = 16
+_TASK_ATTEMPTS = 3
+"""Requests are repeated by the storage already; this is for what another attempt gets around."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,18 +262,24 @@ def _in_spark(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What a task of Spark does. An error is a result: as an exception Spark would only show it."""
+    """What a task of Spark does. An error is a result: as an exception Spark would only show it.
+
+    So Spark repeats only tasks whose process or machine is lost.
+    """
 
     move: Move
 
     def __call__(self, ref: StoreRef) -> CairnError | None:
-        try:
-            with self.move.mover() as mover:
-                mover.move(ref)
-        except RetryableError:
-            raise  # Spark tries the task again
-        except CairnError as failure:
-            return failure
+        for attempt in range(1, _TASK_ATTEMPTS + 1):
+            try:
+                with self.move.mover() as mover:
+                    mover.move(ref)
+            except Exception as problem:  # noqa: BLE001 - the driver raises it
+                failure = unexpected(problem)
+                if attempt == _TASK_ATTEMPTS or not isinstance(failure, RetryableError):
+                    return failure
+            else:
+                return None
         return None
 
 

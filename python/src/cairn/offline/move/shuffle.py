@@ -169,7 +169,7 @@ class Splitter(_PlacedStores):
             digests={name: f"{digest.value:016x}" for name, digest in digests.items()},
             stored_bytes=stored,
         )
-        self._target.put(key_of_result(self._move, ref), moved.as_json())
+        self._target.put(key_of_result(self._move.results, ref), moved.as_json())
         return moved
 
 

@@ -32,6 +32,7 @@ from cairn.format.fields import (
     as_text,
     parse_object,
 )
+from cairn.format.names import ChangelogName, parse_name
 from cairn.format.spark_log import batch_of
 from cairn.ids import DEFAULT_STORE
 from cairn.storage.base import check_key
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 _METADATA_BYTES_MAX = 16 << 20
 _INT_MAX = 2**31 - 1
 _SCHEMA_FOLDER = "_stateSchema"
-# A file of one version of a store, of either of Spark's providers.
+# A file of one version of a store, of one of Spark's providers.
 _STATE_FILE = re.compile(r"[0-9]+(_[^/]+)?\.(delta|snapshot|zip|changelog)", re.ASCII)
 
 
@@ -195,7 +196,7 @@ def _guess_operator(
     keys = [info.key.removeprefix(folder) for info in checkpoint.list(folder)]
     if not keys:
         return None
-    names = {store for store, _, name in map(_split, keys) if _STATE_FILE.fullmatch(name)}
+    names = {store for store in map(_store_of, keys) if store is not None}
     if not names:
         raise MissingError(
             "the operator has no metadata, and its files do not show which stores it has",
@@ -213,8 +214,13 @@ def _count_partitions(checkpoint: ObjectStore, operator: int) -> int:
     return len({name for name, _, _ in (key.partition("/") for key in keys) if name.isdecimal()})
 
 
-def _split(key: str) -> tuple[str, str, str]:
-    return key.rpartition("/")
+def _store_of(key: str) -> str | None:
+    """Return the store of which a file is a version, by the name of its folder; else ``None``."""
+    folder, _, name = key.rpartition("/")
+    if _STATE_FILE.fullmatch(name):
+        return folder
+    store, _, last = folder.rpartition("/")
+    return store if isinstance(parse_name(f"{last}/{name}"), ChangelogName) else None
 
 
 def _parse(data: bytes, partitions: int | None) -> Operator:
