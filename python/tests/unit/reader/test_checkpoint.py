@@ -24,7 +24,7 @@ from cairn.errors import (
 )
 from cairn.reader.checkpoint import Checkpoint, _are_same
 from cairn.reader.families import Column
-from cairn.reader.state import _equal, _scalar
+from cairn.reader.state import are_equal, scalar_of
 from cairn.reader.stores.base import ReadLimits, StoreRows
 from cairn.reader.stores.opening import StorePlace
 
@@ -239,7 +239,7 @@ def test_a_part_of_a_key_may_be_of_any_type(
     """A part of a key is often the window, which is a struct; NaN is a key as any other."""
     make: Any = pa.scalar
 
-    found = _equal(pa.array(cells, kind), make(wanted, kind))
+    found = are_equal(pa.array(cells, kind), make(wanted, kind))
 
     assert found.to_pylist() == [True, False, False]
 
@@ -259,7 +259,7 @@ def test_a_part_of_a_key_may_be_of_any_type(
 def test_a_value_that_the_column_cannot_have_is_refused(value: object, kind: pa.DataType) -> None:
     """Arrow makes it a similar one, and a similar key has the rows of someone else."""
     with pytest.raises(ConfigError, match="is not of type"):
-        _scalar(value, Column("key", (0,), kind, is_key=True))
+        scalar_of(value, Column("key", (0,), kind, is_key=True))
 
 
 @pytest.mark.parametrize(
