@@ -123,9 +123,10 @@ class Control:
         """Return the state as Spark's `statestore` source shows it."""
         return self._read(f"{view} {options}", lambda: self._run.state(view, **options))
 
-    def changes(self, view: StateView, last: int) -> Rows:
+    def changes(self, view: StateView, last: int, first: int = 0) -> Rows:
         """Return what each batch leaves at each key, as `Run.changes` does."""
-        return self._read(f"changes {view} {last}", lambda: self._run.changes(view, last))
+        what = f"changes {view} {f'{first} ' if first else ''}{last}"
+        return self._read(what, lambda: self._run.changes(view, last, first))
 
     def _read(self, what: str, read: Callable[[], Rows]) -> Rows:
         key = f"step {len(self._new['steps'])}: {what}"

@@ -142,21 +142,26 @@ class Run:
         """Read the state through Spark's `statestore` source."""
         return as_text(self._read(view, options))
 
-    def changes(self, view: StateView, last: int) -> Rows:
-        """Apply the change feed up to a batch; return what each batch leaves at each changed key.
+    def changes(self, view: StateView, last: int, first: int = 0) -> Rows:
+        """Apply the change feed of some batches; return what each leaves at each changed key.
 
         Spark's changelog has every write of a batch, in order. Cairn's has one write per key, and
         none if the batch both added and removed the key. A value is a list of one.
         """
-        options = {"readChangeFeed": True, "changeStartBatchId": 0, "changeEndBatchId": last}
+        options = {"readChangeFeed": True, "changeStartBatchId": first, "changeEndBatchId": last}
         frame = self._read(view, options)
         by_batch: dict[int, list[tuple[str, str, str]]] = {}
         (value_column,) = VALUE_COLUMNS & set(frame.columns)
+        names = [name for name in KEY_COLUMNS if name in frame.columns]
         for row in frame.collect():
-            key = repr([row[name] for name in KEY_COLUMNS if name in frame.columns])
+            key = repr([row[name] for name in names])
             change = (key, row["change_type"], repr(row[value_column]))
             by_batch.setdefault(row["batch_id"], []).append(change)
         lists: dict[str, list[str]] = {}
+        if first:
+            for row in self._read(view, {"batchId": first - 1}).collect():
+                key = repr([row[name] for name in names])
+                lists.setdefault(key, []).append(repr(row[value_column]))
         changed = []
         for batch, changes in sorted(by_batch.items()):
             before = {key: lists.get(key, []) for key, _, _ in changes}

@@ -20,7 +20,7 @@ import cairn
 from cairn.errors import CairnError
 from cairn.offline.move.totals import MovedFamily
 from harness.control import Control
-from harness.differential import Run, as_text, copy_checkpoint
+from harness.differential import COUNTS, Run, as_text, copy_checkpoint
 from harness.events import Events
 from harness.operators import (
     ENCODED,
@@ -44,16 +44,8 @@ def _total_of_all(left: DataFrame, _: DataFrame) -> DataFrame:
     return left.agg(f.sum("v").alias("total"), f.count("*").alias("events"))
 
 
-def _sessions_of_all(left: DataFrame, _: DataFrame) -> DataFrame:
-    timed = left.withWatermark("ts", "10 minutes")
-    return timed.groupBy(f.session_window("ts", "2 minutes")).agg(f.count("*").alias("events"))
-
-
 # Without keys: all state is in partition 0, whatever the number of partitions.
-WITHOUT_KEYS = (
-    Operator("total_of_all", _total_of_all, "complete"),
-    Operator("sessions_of_all", _sessions_of_all),
-)
+WITHOUT_KEYS = (Operator("total_of_all", _total_of_all, "complete"),)
 ALL_OPERATORS = {
     one.name: one
     for one in (*OPERATORS, *SINGLE_JOINS, *ENCODED, *WITHOUT_KEYS)
@@ -177,21 +169,36 @@ def test_progress_counts_the_same_rows(query: Repartitioned) -> None:
     """A wrong numRowsTotal hides a leak; it begins with what the repartition has stored."""
     counts = query.control.record.counts
 
-    assert query.subject.record.counts == {query.shift(batch): counts[batch] for batch in counts}
+    assert counted(query, query.subject.record.counts) == counted(
+        query, {query.shift(batch): counts[batch] for batch in counts}
+    )
+
+
+def counted(
+    query: Repartitioned, counts: dict[int, list[tuple[int, ...]]]
+) -> dict[int, list[tuple[int, ...]]]:
+    """Return the counts that do not depend on the number of partitions.
+
+    The updates that Spark counts of `transformWithState` in Python do, with any provider.
+    """
+    if not query.control.operator.name.startswith("transform"):
+        return counts
+    updated = COUNTS.index("numRowsUpdated")
+    return {
+        batch: [(*one[:updated], *one[updated + 1 :]) for one in operators]
+        for batch, operators in counts.items()
+    }
 
 
 def test_the_statestore_source_shows_the_same_state(query: Repartitioned) -> None:
-    """At the end, and at the last batch of each former number of partitions."""
+    """At the end, and in each batch that was appended: it has the state of the one before."""
     has_rows = False
+    batches = [(end, end + number + 1) for number, end in enumerate(query.ends[:-1])]
     for view in query.control.operator.views:
-        for end in query.ends:
+        for end, found in [*batches, (query.ends[-1], query.shift(query.ends[-1]))]:
             expected = query.control.state(view, batchId=end)
-            assert query.subject.state(view, batchId=query.shift(end)) == expected, f"{view}, {end}"
+            assert query.subject.state(view, batchId=found) == expected, f"{view}, {end}"
             has_rows |= len(expected) > 0
-        for number, end in enumerate(query.ends[:-1]):
-            # The batch that was appended has the state of the one before.
-            appended = query.subject.state(view, batchId=end + number + 1)
-            assert appended == query.control.state(view, batchId=end), f"{view}, behind {end}"
     assert has_rows, "no view has a row: nothing was compared"
 
 
@@ -205,15 +212,19 @@ def test_the_reader_shows_what_the_source_shows_and_finds_nothing_wrong(
         last = query.shift(query.ends[-1])
         for name, found, expected in compared(query.subject.session(), checkpoint, last):
             assert not found.difference(expected), name
-    assert all(one.partitions == WAY[1] for one in query.moved[0])
+    is_single = query.control.operator in WITHOUT_KEYS
+    assert {one.partitions for one in query.moved[0]} == {1 if is_single else WAY[1]}
 
 
 # -- beside Spark's own repartition ----------------------------------------------------------------
 
-# Spark's RocksDB provider does not run the first; Spark looks for the others in partition 0, and
-# its repartition puts them where the hash of no column says.
+# Spark's RocksDB provider does not run the first. Spark's operators look for the others in
+# partition 0, but its repartition puts them where the hash of no column says: the total is lost.
 NOT_SPARKS = {"windows_then_distinct", *(one.name for one in WITHOUT_KEYS)}
-QUICK_BESIDE = {("sessions", 2), ("transform_ttl", 7), ("join_left_outer_v4", 7)}
+# Spark 4.3 breaks their state when it repartitions: it hashes the event time, too, and stores the
+# lists without the form of lists. Neither its source nor the query reads that.
+BROKEN_BY_SPARK = tuple(name for name in ALL_OPERATORS if "_v4" in name)
+QUICK_BESIDE = {("sessions", 2)}
 BESIDE = [
     pytest.param(
         name,
@@ -222,7 +233,7 @@ BESIDE = [
         marks=[] if (name, partitions) in QUICK_BESIDE else [pytest.mark.slow],
     )
     for name in ALL_OPERATORS
-    if name not in NOT_SPARKS
+    if name not in (*NOT_SPARKS, *BROKEN_BY_SPARK)
     for partitions in (2, 7)
 ]
 

@@ -5,7 +5,7 @@ Layer: cli, over `cairn.repartition`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
@@ -14,16 +14,12 @@ from cairn.cli.options import (
     CheckpointCommand,
     Place,
     with_apply,
-    with_local_dir,
     with_place,
     with_processes,
 )
 from cairn.cli.output import Field, Output, with_output
 from cairn.cli.streams import show_move
 from cairn.moving import repartition as plan_repartition
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FIELDS = (
     Field("operator", "integer", "its operator's number"),
@@ -46,7 +42,12 @@ FIELDS = (
 )
 @with_apply("Change the number of partitions. Stop the query first.")
 @with_processes
-@with_local_dir
+@click.option(
+    "--local-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder on the local disk, as large as the rows of the largest operator, compressed, and "
+    "a new partition per process. Default: the folder of temporary files.",
+)
 @with_output
 def repartition(
     place: Place,
@@ -64,9 +65,8 @@ def repartition(
     of their keys says, as after Spark's own offline repartition, which does not take Cairn's state.
     All rows are compared. Nothing is deleted.
 
-    The rows pass through the folder --local-dir, which is as large as the state of the largest
-    operator. A command that was cut off is repeated: until it ends nothing has changed. Exit code
-    3: nothing has changed yet.
+    A command that was cut off is repeated: until it ends nothing has changed. Exit code 3: nothing
+    has changed yet.
     """
     with plan_repartition(
         place.location, partitions=partitions, storage_options=place.options

@@ -54,11 +54,11 @@ class AppendedBatch:
         self._checkpoint = checkpoint
         self._view = view
         self._command = command
-        self._work = {"batch": self.number} | {**work}
+        self._work = work_of_batch(self.number, work)
         self._clock = clock
         self._held = HeldCheckpoint(checkpoint, command, clock, entropy)
         self._record: Record | None = None
-        self._is_committed = False
+        self._may_be_committed = False
 
     @property
     def record(self) -> Record:
@@ -75,13 +75,15 @@ class AppendedBatch:
         """
         self._held.__enter__()
         try:
-            self._record = self._unfinished()
+            self._record = find_unended(self._checkpoint, self._command, self._work, self._clock)
+            # Without the hold a driver would meet a commit without a plan.
+            self._may_be_committed = self.number in self._held.batches.all_commits
             self._require_ended()
             self._record = self._record or Record(
                 self._checkpoint, self._command, self._held.token, [self._work], self._clock
             )
         except BaseException as error:
-            self._held.__exit__(error)
+            self.__exit__(error)
             raise
         return self
 
@@ -89,24 +91,21 @@ class AppendedBatch:
         """Require that the batch before is the last one, also the last one that is planned."""
         batches = self._held.batches
         last = batches.planned[-1]
+        if self._may_be_committed and self._record is None:
+            raise InUseError(
+                f"batch {self.number} is committed without a plan: another command was cut off",
+                object_name=self._checkpoint.object_url(f"{COMMITS_PREFIX}{self.number}"),
+                next_step="run that command again, or `cairn repair`, which takes the commit back",
+            )
         if batches.committed[-1] == self._view.batch == last:
             return
+        step = "start the query once more, so that it ends this batch, and stop it"
+        if self._command == "migrate":
+            step += "; or name another place by --to, where the query repeats the batch"
         raise InUseError(
             f"batch {last} is planned, and not committed",
             object_name=self._checkpoint.object_url(f"{OFFSETS_PREFIX}{last}"),
-            next_step="start the query once more, so that it ends this batch, and stop it; or name "
-            "another place by --to, where the query repeats the batch",
-        )
-
-    def _unfinished(self) -> Record | None:
-        """Return the record of the same work that a process has left."""
-        return next(
-            (
-                one
-                for one in find_records(self._checkpoint, self._clock)
-                if one.command == self._command and one.steps == [self._work] and not one.is_ended
-            ),
-            None,
+            next_step=step,
         )
 
     def finish(
@@ -135,30 +134,59 @@ class AppendedBatch:
         commit = self._view.commit
         if unique_ids is not None or checkpoint_format == 1:
             commit = commit.with_ids(unique_ids)
+        self._commit(encode_commit(commit))
+        self._held.become(self.number, encode_offsets(self._view.conf.entry.with_conf(conf)))
+        if ends:
+            self.record.end(done)
+
+    def _commit(self, data: bytes) -> None:
+        """Store the commit, or find the one that a killed process has stored."""
         key = f"{COMMITS_PREFIX}{self.number}"
+        # From here on the hold must not end alone: a commit without a plan would be left.
+        self._may_be_committed = True
         try:
-            self._checkpoint.put_if_absent(key, encode_commit(commit))
+            self._checkpoint.put_if_absent(key, data)
         except AlreadyExistsError:
+            if self._checkpoint.get(key).data == data:
+                return
+            self._may_be_committed = False
             raise InUseError(
                 f"a driver has run batch {self.number} meanwhile: nothing was changed",
                 object_name=self._checkpoint.object_url(key),
                 next_step="stop the query, and repeat the command",
             ) from None
-        # From here on the hold must not end alone: a commit without a plan would be left.
-        self._is_committed = True
-        self._held.become(self.number, encode_offsets(self._view.conf.entry.with_conf(conf)))
-        if ends:
-            self.record.end(done)
 
     def __exit__(self, *failure: object) -> None:
         """Let drivers use the checkpoint.
 
-        If the commit is there, and perhaps not the plan, the hold stands for the same command.
+        If the commit may be there, and the plan is not, the hold stands for the next command.
         """
-        if self._is_committed:
+        if self._may_be_committed:
             self._held.leave()
         else:
             self._held.__exit__(*failure)
+
+
+def work_of_batch(number: int, work: Mapping[str, object]) -> dict[str, object]:
+    """Return what a record has as the only step of the work that appends a batch."""
+    return {"batch": number, **work}
+
+
+def find_unended(
+    checkpoint: ObjectStore, command: str, work: Mapping[str, object], clock: Clock
+) -> Record | None:
+    """Return the record of the same work that a process has left; ``None``: there is none.
+
+    Args:
+        checkpoint: at the query's checkpoint location.
+        command: of ``cairn``.
+        work: see ``work_of_batch``.
+        clock: for the record.
+    """
+    for record in find_records(checkpoint, clock):
+        if record.command == command and record.steps == [work] and not record.is_ended:
+            return record
+    return None
 
 
 def committed_batch(checkpoint: ObjectStore) -> int:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cairn.errors import ConfigError, InUseError, NotThereError
 from cairn.format.spark_log import CHECKPOINT_FORMAT, COMMITS_PREFIX, PROVIDER
-from cairn.offline.appended_batch import AppendedBatch
+from cairn.offline.appended_batch import AppendedBatch, find_unended, work_of_batch
 from cairn.offline.hold import list_unheld
 from cairn.offline.move.checks import movable_stores
-from cairn.offline.move.moving import Move
+from cairn.offline.move.moving import Move, read_results
 from cairn.offline.move.running import run_move
 from cairn.offline.move.totals import MovedFamily, checkpoint_ids, totals
 from cairn.offline.new_checkpoint import NewCheckpoint
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cairn.clock import Clock
     from cairn.offline.move.moving import Location, Moved, StoreRef
     from cairn.offline.move.running import MoveProgress
+    from cairn.offline.record import Record
     from cairn.reader.spark.logs import Batches, Provider
 
 _COMMAND = "migrate"
@@ -78,7 +79,8 @@ class MigrationPlan:
             self.batch = self._batches.committed[-1]
             self._view = BatchView(self._objects, self.batch)
             self.former = self._view.provider
-            if target is None and self.former == provider:
+            self._unended = self._find_unended() if target is None else None
+            if target is None and self.former == provider and self._unended is None:
                 raise ConfigError(
                     f"the state is in the files of {provider} already",
                     object_name=self._objects.url,
@@ -126,6 +128,10 @@ class MigrationPlan:
             CorruptError: the source cannot be read, or rows differ when they are read back.
             CairnError: the target is not whole, and no driver starts on it.
         """
+        if self._unended is not None and self.former == self.provider:
+            done = totals(read_results(self._objects, self._unended.results))
+            self._unended.end([asdict(one) for one in done])
+            return done
         run = {"session": session, "processes": processes, "progress": progress}
         if self._target is None:
             with AppendedBatch(
@@ -159,6 +165,11 @@ class MigrationPlan:
                     done=[asdict(one) for one in done],
                 )
         return done
+
+    def _find_unended(self) -> Record | None:
+        """Return the record of a batch that was committed before its record had ended."""
+        work = work_of_batch(self.batch, self._work)
+        return find_unended(self._objects, _COMMAND, work, self._clock)
 
     @property
     def _work(self) -> dict[str, object]:

@@ -14,8 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from cairn.checkpoint.presence import is_stored
+from cairn.checkpoint.stored_versions import StoredVersions
 from cairn.engine.directories import WorkerDirectories
-from cairn.errors import ConfigError, CorruptError, NotThereError, UnsupportedStateError
+from cairn.errors import ConfigError, CorruptError, DataError, NotThereError, UnsupportedStateError
+from cairn.format.names import manifest_name
 from cairn.format.spark_log import COMMITS_PREFIX, PARTITIONS
 from cairn.offline.appended_batch import AppendedBatch
 from cairn.offline.hold import list_unheld
@@ -32,7 +35,7 @@ from cairn.reader.spark.operators import metadata_key
 from cairn.reader.stores.base import ReadLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from cairn.clock import Clock
     from cairn.offline.move.moving import Location, Moved
@@ -146,16 +149,15 @@ class RepartitionPlan:
             CairnError: nothing has changed for the query.
         """
         work = {"before": self.before, "partitions": self.partitions}  # gc reads it
-        read = self.before if session is None else 0  # Spark's tasks report what they have written
         with AppendedBatch(self._objects, self._view, _COMMAND, work, self._clock) as batch:
             run = _Run(
                 self._halves(batch.number, batch.record.results, local_dir),
                 self._objects,
-                _Progress(progress, len(self.stores) * (self.partitions + read)),
+                _Progress(progress, self._count(with_reads=session is None)),
                 session,
                 processes,
             )
-            moved = run.all(self.stores)
+            moved = run.all(self.stores, self._singles)
             done = totals(moved)
             self._write_metadata(batch.number)
             batch.finish(
@@ -165,6 +167,23 @@ class RepartitionPlan:
                 done=[asdict(one) for one in done],
             )
         return done
+
+    @property
+    def _singles(self) -> frozenset[int]:
+        """The operators without keys."""
+        return frozenset(
+            operator.id
+            for operator in self._view.operators
+            if self._view.families(operator)[0].is_single
+        )
+
+    def _count(self, *, with_reads: bool) -> int:
+        """Return how many stores progress counts: of Spark's tasks those that were written."""
+        counts = [
+            (1, 1) if operator in self._singles else (self.before, self.partitions)
+            for operator, _ in self.stores
+        ]
+        return sum(before * with_reads + after for before, after in counts)
 
     def _halves(self, batch: int, results: str, local_dir: Path | None) -> _Halves:
         conf = self._view.conf
@@ -295,24 +314,42 @@ class _Run:
     session: Any
     processes: int | None
 
-    def all(self, stores: Iterable[tuple[int, str]]) -> dict[StoreRef, Moved]:
-        """Return what was written of all stores, which is what was read."""
+    def all(
+        self, stores: Iterable[tuple[int, str]], singles: Container[int]
+    ) -> dict[StoreRef, Moved]:
+        """Return what was written of all stores, which is what was read.
+
+        Args:
+            stores: of all operators.
+            singles: operators without keys: Spark has stores of the first partition alone.
+        """
         moved: dict[StoreRef, Moved] = {}
         for operator, store in stores:
-            sources = _refs(operator, store, self.halves.split.before)
-            targets = _refs(operator, store, self.halves.gather.after)
-            read, written = self._one(sources, targets)
+            halves = self.halves
+            if operator in singles:
+                halves = _Halves(
+                    replace(halves.split, before=1, after=1),
+                    replace(halves.gather, before=1, after=1),
+                )
+            read, written = self._one(halves, operator, store)
             _require_same(read, written)
             moved |= written
         return moved
 
     def _one(
-        self, sources: list[StoreRef], targets: list[StoreRef]
+        self, halves: _Halves, operator: int, store: str
     ) -> tuple[dict[StoreRef, Moved], dict[StoreRef, Moved]]:
         """Return what was read and what was written of one store."""
-        split, gather = self.halves.split, self.halves.gather
+        split, gather = halves.split, halves.gather
+        sources = _refs(operator, store, split.before)
+        targets = _refs(operator, store, gather.after)
         written = results_of(self.objects, gather, targets)
         left = [ref for ref in targets if ref not in written]
+        # A driver, or gc, may have been there since, and have deleted what nothing leads to.
+        gone = [ref for ref, one in written.items() if not self._is_stored(ref, one)]
+        if gone:
+            self.objects.delete([key_of_result(gather, ref) for ref in gone])
+            left += gone
         if not left:
             return results_of(self.objects, split, sources), written
         # What an earlier process has read is gone with it.
@@ -329,6 +366,17 @@ class _Run:
         with _spill_folder(split.local_dir) as folder:
             read = self._here(replace(split, spill=folder), sources)
             return read, self._here(replace(gather, spill=folder), targets)
+
+    def _is_stored(self, ref: StoreRef, written: Moved) -> bool:
+        gather = self.halves.gather
+        with self.objects.at(self.objects.object_url(ref.id.folder)) as root:
+            versions = StoredVersions(root, ref.id, gather.checkpoint_format)
+            try:
+                header = versions.read_header(gather.batch + 1, written.checkpoint_id).header
+            except DataError:
+                return False
+            seed = header.base.ref
+            return seed is not None and is_stored(root, manifest_name(seed))
 
     def _here(self, half: Split | Gather, stores: list[StoreRef]) -> dict[StoreRef, Moved]:
         done = run_move(half, stores, processes=self.processes, progress=self.progress.add)

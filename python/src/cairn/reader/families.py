@@ -132,8 +132,21 @@ class Family:
 
     @property
     def partitions(self) -> int:
-        """The number of partitions that have rows: of a limit the first one alone."""
-        return 1 if self.operator.name == _LIMIT else self.operator.partitions
+        """The number of partitions that have rows."""
+        return 1 if self.is_single else self.operator.partitions
+
+    @property
+    def is_single(self) -> bool:
+        """Whether Spark has a store of the first partition alone.
+
+        It sends all rows of a limit, and of an aggregation without keys, there.
+        """
+        has_no_key = (
+            self.family == DEFAULT_STORE
+            and self.schema is not None
+            and not self.schema.key.get("fields")
+        )
+        return self.operator.name == _LIMIT or has_no_key
 
     def decoder(self) -> RowDecoder | None:
         """Return a decoder of its rows; ``None`` without a schema."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,7 +77,7 @@ def require_whole(written: RunningCheckpoint, partitions: int) -> None:
 
 def test_the_rows_are_where_the_hash_of_their_keys_says(stopped: RunningCheckpoint) -> None:
     """More partitions, fewer, one, and the former number, in whose folders old objects are."""
-    stages = []
+    stages: list[MoveProgress] = []
     with cairn.open_checkpoint(str(stopped.folder)) as checkpoint:
         expected = stopped.rows[9]
         for partitions in (7, 2, 1, 3):
@@ -122,6 +124,51 @@ def test_a_query_goes_on_in_folders_that_have_objects_of_a_former_life(
     for batch in range(20, 26):
         stopped.commit({user: (batch, user) for user in range(batch)} | {batch + 3: None})
         stopped.snapshot()
+    stopped.stop()
+
+    require_whole(stopped, PARTITIONS)
+
+
+def test_versions_that_were_given_up_before_are_not_read(stopped: RunningCheckpoint) -> None:
+    """In checkpoint format 1 they have the names of those that a repartition writes."""
+    stopped.start()
+    for batch in (10, 11, 12):
+        stopped.commit(dict.fromkeys(range(40), (batch, -1)))
+        stopped.snapshot()
+    stopped.stop()
+    for batch in (10, 11, 12):
+        for log in ("offsets", "commits"):
+            (stopped.folder / log / str(batch)).unlink()
+    stopped.go_back(9)
+
+    repartition(stopped, 2)
+    require_whole(stopped, 2)
+    repartition(stopped, PARTITIONS)
+    require_whole(stopped, PARTITIONS)
+    stopped.start()
+    for batch in (12, 13):
+        stopped.commit({3: (batch, batch)})
+        stopped.snapshot()
+    stopped.stop()
+
+    require_whole(stopped, PARTITIONS)
+
+
+def test_a_query_goes_on_after_a_repartition_that_was_given_up(
+    stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver may have started before the command, as in a notebook."""
+
+    def fails(*_: object) -> None:
+        raise UnavailableError("the storage is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cairn.offline.repartition._require_same", fails)
+        with pytest.raises(UnavailableError):
+            repartition(stopped, 2)
+    stopped.start()
+    stopped.commit({3: (10, 10), 1000: (10, 1000)})
+    stopped.snapshot()
     stopped.stop()
 
     require_whole(stopped, PARTITIONS)
@@ -371,6 +418,29 @@ def is_plan(data: bytes) -> bool:
     return True
 
 
+@pytest.mark.slow
+def test_a_command_whose_processes_are_killed_again_and_again_ends(
+    stopped: RunningCheckpoint, tmp_path: Path
+) -> None:
+    """Signal 9, at any moment of a real command with two processes."""
+    command = [sys.executable, "-m", "cairn", "repartition", str(stopped.folder), "--apply"]
+    command += ["--partitions", "40", "--processes", "2", "--local-dir", str(tmp_path / "spill")]
+    lives = 0
+    while True:
+        lives += 1
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:  # noqa: S603
+            try:
+                assert process.wait(lives) == 0
+                break
+            except subprocess.TimeoutExpired:
+                process.kill()
+        assert stopped.state() == stopped.rows[-1]
+    assert lives > 1
+    note_batch(stopped)
+    require_whole(stopped, 40)
+    assert not [path for path in (tmp_path / "spill").rglob("*.rows*") if path.is_file()]
+
+
 def test_the_same_command_goes_on_with_the_stores_that_are_left(
     stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,6 +465,29 @@ def test_the_same_command_goes_on_with_the_stores_that_are_left(
     assert written[5:] == [4, 5, 6]
     require_whole(stopped, 7)
     assert len(list(stopped.folder.glob("cairn-log/*/record.json"))) == 1
+
+
+def test_stores_that_were_written_and_deleted_since_are_written_again(
+    stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing leads to them until the end: gc, or a driver that runs between, takes them."""
+
+    def fails(*_: object) -> None:
+        raise UnavailableError("the storage is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cairn.offline.repartition._require_same", fails)
+        with pytest.raises(UnavailableError):
+            repartition(stopped, 5)
+    for path in stopped.folder.rglob("*"):
+        if path.is_file():
+            age(path)
+    with cairn.gc(str(stopped.folder)) as plan:
+        assert {one.place.partition for one in plan.apply()} >= {3, 4}
+
+    repartition(stopped, 5)
+
+    require_whole(stopped, 5)
 
 
 def test_of_two_at_once_one_is_refused(

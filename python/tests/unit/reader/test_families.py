@@ -33,6 +33,11 @@ TOTAL = StateVariable("total", "ValueState", has_ttl=True)
 TIMEOUT = ("timeoutTimestamp", "integer")
 
 
+def struct_type(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the type of a struct of nullable columns."""
+    return {"type": "struct", "fields": [{"name": of, "type": kind} for of, kind in fields]}
+
+
 def schema_of(
     key: list[tuple[str, Any]],
     value: list[tuple[str, Any]],
@@ -41,11 +46,8 @@ def schema_of(
     has_ids: bool = True,
 ) -> FamilySchema:
     """Return the schema of a family of nullable columns."""
-    types = [
-        {"type": "struct", "fields": [{"name": of, "type": kind} for of, kind in fields]}
-        for fields in (key, value)
-    ]
-    return FamilySchema(name, types[0], types[1], KeyEncoder("NoPrefix"), has_ids=has_ids)
+    encoder = KeyEncoder("NoPrefix")
+    return FamilySchema(name, struct_type(key), struct_type(value), encoder, has_ids=has_ids)
 
 
 def all_families(operator: Operator, *schemas: FamilySchema, **conf: str) -> list[Family]:
@@ -110,6 +112,48 @@ def test_a_key_has_its_event_time_in_its_hash_unless_it_is_of_a_join() -> None:
         for family in (of_program, of_join)
     ]
     assert hashed == [["field0", "__event_time"], ["field0"]]
+
+
+def test_an_index_of_times_is_where_the_grouping_key_of_its_rows_is() -> None:
+    """A repartition that hashed all of a map's key would put it where no task looks for it."""
+    grouping = struct_type([("a", "long"), ("b", "string")])
+    of_map = struct_type([("key", grouping), ("userKey", struct_type([("u", "long")]))])
+    variables = [
+        StateVariable(name, kind, has_ttl=True)
+        for name, kind in (("one", "ValueState"), ("many", "MapState"))
+    ]
+    families = all_families(
+        operator_of("transformWithStateExec", *variables),
+        *(
+            schema_of([("expirationMs", "long"), ("elementKey", key)], [], f"$ttl_{name}")
+            for name, key in (("one", grouping), ("many", of_map))
+        ),
+    )
+
+    hashed = [
+        [(column.name, column.path) for column in family.columns if column.is_hashed]
+        for family in families
+    ]
+    assert hashed == [[("a", (1, 0)), ("b", (1, 1))], [("key", (1, 0))]]
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "partitions"),
+    [
+        ("stateStoreSave", [("k", "long")], 2),
+        ("stateStoreSave", [], 1),
+        (None, [], 1),
+        ("globalLimit", [("k", "void")], 1),
+    ],
+    ids=["keys", "no-keys", "no-keys-before-4.0", "limit"],
+)
+def test_without_keys_only_the_first_partition_has_a_store(
+    name: str | None, keys: list[tuple[str, Any]], partitions: int
+) -> None:
+    """Spark's metadata count the others, too: their stores would be missed, and are not there."""
+    family = family_of(operator_of(name), schema_of(keys, [("sum", "long")]))
+
+    assert family.partitions == partitions
 
 
 def test_only_a_variable_has_a_time_to_live() -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.transfers import UPLOAD_THREADS, TransferResources
 from cairn.engine.directories import WorkerDirectories
-from cairn.errors import CorruptError
+from cairn.errors import CairnError, CorruptError
 from cairn.ids import StoreId
 from cairn.location import open_location
 from cairn.offline.move.cairn_writer import CairnWriter
@@ -148,9 +148,14 @@ def key_of_result(move: Move, store: StoreRef) -> str:
     return f"{move.results}/{store.operator}-{store.partition}-{store.store}.json"
 
 
-def read_results(target: ObjectStore, move: Move) -> dict[StoreRef, Moved]:
-    """Return the results that are there; a LIST, and a GET per store."""
-    keys = [info.key for info in target.list(f"{move.results}/")]
+def read_results(target: ObjectStore, results: str) -> dict[StoreRef, Moved]:
+    """Return the results that are there; a LIST, and a GET per store.
+
+    Args:
+        target: where the stores go.
+        results: see ``Move``.
+    """
+    keys = [info.key for info in target.list(f"{results}/")]
     with ThreadPoolExecutor(16) as threads:
         found = threads.map(lambda key: target.get(key, max_bytes=_RESULT_BYTES_MAX).data, keys)
         return {one.store: one for one in map(Moved.from_json, found)}
@@ -212,9 +217,14 @@ class StoreMover:
         Raises:
             CorruptError: the source cannot be read, or the target does not have its rows.
             UnsupportedStateError: the target's provider has no such state.
+            CairnError: others of the storages; each names the store and its version.
         """
-        operator, place, rows = self._look(ref)
-        return self._write(ref, operator, place, rows, self._read(place, ref, rows))
+        try:
+            operator, place, rows = self._look(ref)
+            return self._write(ref, operator, place, rows, self._read(place, ref, rows))
+        except CairnError as failure:
+            version = self._move.source_batch + 1
+            raise failure.with_context(store=str(ref.id), version=version) from failure.__cause__
 
     def _look(self, ref: StoreRef) -> tuple[Operator, StorePlace, list[FamilyRows]]:
         """Return what a store is of, where it is at the source, and its families."""

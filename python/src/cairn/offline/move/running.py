@@ -152,7 +152,7 @@ def results_of(
 ) -> dict[StoreRef, Moved]:
     """Return the results of some stores that are there; see ``read_results``."""
     wanted = frozenset(stores)
-    return {ref: one for ref, one in read_results(target, move).items() if ref in wanted}
+    return {ref: one for ref, one in read_results(target, move.results).items() if ref in wanted}
 
 
 def _here(move: Move, stores: Sequence[StoreRef], count: int) -> Iterator[Moved]:

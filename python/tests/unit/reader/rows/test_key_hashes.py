@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cairn.errors import UnsupportedStateError
-from cairn.reader.rows.partition_hash import partition_of, spark_hash
+from cairn.reader.rows.partition_hash import has_hash, partition_of, spark_hash
 
 
 def signed(*columns: pa.Array[Any]) -> list[int]:
@@ -87,3 +87,14 @@ def test_another_type_than_the_readers_is_refused() -> None:
     """A guessed partition may be the wrong one."""
     with pytest.raises(UnsupportedStateError, match="dictionary"):
         spark_hash([pa.array(["a"]).dictionary_encode()])
+
+
+def test_a_type_without_a_hash_is_known_before_any_row_is_read() -> None:
+    """A repartition is refused at once, also within a struct, a list or a map."""
+    known = pa.struct([("a", pa.large_list(pa.int64())), ("b", pa.null())])
+    unknown = pa.list_view(pa.int64())
+
+    assert has_hash(known)
+    assert has_hash(pa.map_(pa.large_string(), known))
+    for outer in (pa.struct([("a", unknown)]), pa.large_list(unknown), pa.map_(known, unknown)):
+        assert not has_hash(outer), outer

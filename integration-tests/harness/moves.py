@@ -1,0 +1,121 @@
+"""A query whose state is moved while it runs: some batches, a move, some more, and so on.
+
+Beside it runs the same query, which is never moved. A move in place adds a batch without input, so
+that the numbers of the later batches differ by one.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import cairn
+from cairn.offline.move.totals import MovedFamily
+from harness.control import Control
+from harness.differential import Run
+from harness.events import Events
+from harness.spark import CAIRN, HDFS, ROCKSDB
+from harness.state_cases import FORMS, Form
+
+PROVIDERS = {CAIRN: "cairn", ROCKSDB: "rocksdb", HDFS: "hdfs"}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Batches of a query between two moves.
+
+    Attributes:
+        run: the query.
+        form: how its state is stored.
+        first: the number of the first batch in the query that was never moved.
+        last: that of the last one.
+        shift: what is added to these numbers in this query.
+        moved: what the move before it has moved; nothing of the first stage.
+    """
+
+    run: Run
+    form: Form
+    first: int
+    last: int
+    shift: int
+    moved: tuple[MovedFamily, ...]
+
+
+class Unmoved:
+    """A query that is never moved.
+
+    Args:
+        control: the query, which has not begun.
+        events: its input; files are added.
+        files: how many of them each stage reads.
+
+    Attributes:
+        control: its results.
+        last: the number of the last batch of each stage.
+    """
+
+    def __init__(self, control: Control, events: Events, files: tuple[int, ...]) -> None:
+        self.control = control
+        self.files = files
+        self.last: list[int] = []
+        for number, count in enumerate(files):
+            events.add_files(sum(files[:number]), count)
+            control.advance()
+            self.last.append(control.record.last_batch)
+
+
+@dataclass(frozen=True)
+class MovedQuery:
+    """A query that was moved, and the same one that was not."""
+
+    stages: tuple[Stage, ...]
+    control: Control
+
+    @property
+    def later(self) -> tuple[Stage, ...]:
+        """The stages that begin with a move."""
+        return self.stages[1:]
+
+
+def run_and_move(unmoved: Unmoved, way: str, folder: Path) -> MovedQuery:
+    """Run a query in one form after the other.
+
+    Args:
+        unmoved: the same query.
+        way: the names of the forms; one with a ``+`` is reached by a move in place.
+        folder: for the input and the checkpoints.
+    """
+    files, operator, events = unmoved.files, unmoved.control.operator, Events(folder / "input")
+    stages: list[Stage] = []
+    for number, step in enumerate(way.split()):
+        form = FORMS[step.rstrip("+")]
+        place = str(folder / f"stage-{number}")
+        moved: tuple[MovedFamily, ...] = ()
+        shift, first = 0, 0
+        if stages:
+            before = stages[-1]
+            in_place = step.endswith("+")
+            moved = move(before.run.checkpoint, None if in_place else place, form)
+            place = before.run.checkpoint if in_place else place
+            shift, first = before.shift + in_place, before.last + 1
+        run = Run(operator, events, place, form.provider, form.checkpoint_format, form.conf)
+        events.add_files(sum(files[:number]), files[number])
+        run.advance()
+        stages.append(Stage(run, form, first, unmoved.last[number], shift, moved))
+    return MovedQuery(tuple(stages), unmoved.control)
+
+
+def move(checkpoint: str, to: str | None, form: Form) -> tuple[MovedFamily, ...]:
+    """Migrate a query that has ended to the provider of a form, in this process."""
+    age_logs(Path(checkpoint))
+    with cairn.migrate(checkpoint, to=to, provider=PROVIDERS[form.provider]) as plan:
+        return plan.apply(processes=1)
+
+
+def age_logs(checkpoint: Path) -> None:
+    """Let a query seem to have ended an hour ago."""
+    for log in ("offsets", "commits"):
+        for path in (checkpoint / log).iterdir():
+            past = path.stat().st_mtime - 3600
+            os.utime(path, (past, past))
