@@ -211,7 +211,8 @@ def a_key(checkpoint: str) -> tuple[str, int]:
         for one in families_of(opened):
             state = state_of(opened, one)
             for column in (name for name in NAMES_OF_KEYS if name in state.key_columns):
-                values = sorted(set(state.to_table()[column].to_pylist()) - {None})
+                cells: set[Any] = set(state.to_table()[column].to_pylist())
+                values = sorted(cells - {None})
                 if values:
                     return column, values[len(values) // 2]
     raise AssertionError("no family has a key")
