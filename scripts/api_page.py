@@ -60,7 +60,12 @@ def _name(name: str, target: Callable[..., object]) -> str:
     signature = inspect.signature(target)
     plain = [one.replace(annotation=one.empty) for one in signature.parameters.values()]
     shown = signature.replace(parameters=plain, return_annotation=signature.empty)
-    return f"\n### `cairn.{name}{shown}`\n\n{_text(inspect.getdoc(target) or '')}"
+    heading = f"### `cairn.{name}{shown}`"
+    if len(heading) > WIDTH:
+        # A heading is one line: the arguments follow it.
+        arguments = _filled(f"cairn.{name}{shown}", " " * len(f"cairn.{name}("))
+        heading = f"### `cairn.{name}`\n\n```python\n{arguments}```"
+    return f"\n{heading}\n\n{_text(inspect.getdoc(target) or '')}"
 
 
 def _text(docstring: str) -> str:

@@ -55,11 +55,8 @@ def export(
     """
     from cairn.errors import ConfigError  # noqa: PLC0415 - see opening
     from cairn.location import open_location  # noqa: PLC0415
-    from cairn.offline.exchange.exporting import (  # noqa: PLC0415
-        SUFFIX,
-        Export,
-        choose_states,
-    )
+    from cairn.offline.exchange.exporting import Export, choose_states  # noqa: PLC0415
+    from cairn.offline.exchange.file_form import SUFFIX  # noqa: PLC0415
     from cairn.opening import open_checkpoint  # noqa: PLC0415
 
     options = storage_options if to_storage_options is None else to_storage_options
@@ -96,8 +93,8 @@ def import_state(
 
     Args:
         location: the query's ``checkpointLocation``, of Cairn's; see ``open_checkpoint``.
-        files: a folder or URL with Parquet files, such as that of a family of an export, or a local
-            file.
+        files: a folder or URL with Parquet files, such as that of a family of an export, or a file
+            ``*.parquet``.
         operator: the operator's number.
         mode: ``replace``: the family has these rows and no others; ``merge``: rows with other keys
             stay.
@@ -120,6 +117,7 @@ def import_state(
     from cairn.errors import ConfigError  # noqa: PLC0415
     from cairn.location import open_location  # noqa: PLC0415
     from cairn.offline.appended_batch import committed_batch  # noqa: PLC0415
+    from cairn.offline.exchange.file_form import SUFFIX  # noqa: PLC0415
     from cairn.offline.exchange.importing import (  # noqa: PLC0415
         ImportPlan,
         Mode,
@@ -132,8 +130,9 @@ def import_state(
         raise ConfigError(
             f"there is no mode {mode!r}", next_step=f"choose one of {', '.join(get_args(Mode))}"
         )
-    is_file = "://" not in files and Path(files).is_file()
-    folder = str(Path(files).absolute().parent) if is_file else files
+    is_file = files.endswith(SUFFIX) and not ("://" not in files and Path(files).is_dir())
+    place = files if "://" in files else str(Path(files).absolute())
+    folder, name = place.rsplit("/", 1) if is_file else (place, "")
     options = storage_options if files_storage_options is None else files_storage_options
     checkpoint = open_checkpoint(location, storage_options=storage_options)
     try:
@@ -144,7 +143,7 @@ def import_state(
                 Location(location, storage_options or {}),
                 state.family,
                 source,
-                [Path(files).name] if is_file else parquet_files(source),
+                [name] if is_file else parquet_files(source),
                 cast("Mode", mode),
                 SYSTEM_CLOCK,
                 local_dir=local_dir,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +142,49 @@ def test_the_same_import_may_be_repeated(stopped: RunningCheckpoint, tmp_path: P
     import_rows(stopped, file, "merge")
 
     goes_on(stopped, stopped.rows[-1])
+
+
+def test_a_query_can_go_back_behind_an_import(stopped: RunningCheckpoint, tmp_path: Path) -> None:
+    """The former rows stay as long as retention has them."""
+    import_rows(stopped, write(tmp_path / "few.parquet", {3: (1, 2)}), "replace")
+    for log in ("offsets", "commits"):
+        age(stopped.folder / log / "10")
+
+    with cairn.restore(str(stopped.folder), to_batch=9) as plan:
+        assert plan.apply() == ()
+
+    assert stopped.state() == stopped.rows[-1]
+
+
+KILLED_AT = """
+import os, sys
+import cairn
+from cairn.offline.exchange import importing
+place, files, name = sys.argv[1:]
+def die(*_, **__):
+    os.kill(os.getpid(), 9)
+setattr(importing, name, die)
+with cairn.import_state(place, files=files, operator=0, mode="replace") as plan:
+    plan.apply(processes=1)
+"""
+
+
+@pytest.mark.parametrize("name", ["run_move", "unchanged_stores", "checkpoint_ids"])
+def test_a_killed_import_is_finished_by_the_same_one(
+    stopped: RunningCheckpoint, tmp_path: Path, name: str
+) -> None:
+    """Nothing has happened for the query before."""
+    users = {3: (1, 2), 1000: (3, 4)}
+    file = write(tmp_path / "few.parquet", users)
+    command = [sys.executable, "-c", KILLED_AT, str(stopped.folder), str(file), name]
+    killed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (stopped.folder / "commits/10").exists()
+
+    import_rows(stopped, file, "replace")
+
+    assert len(list(stopped.folder.glob("cairn-log/*-import-*"))) == 1
+    goes_on(stopped, users)
 
 
 def test_problems_name_file_row_and_column(stopped: RunningCheckpoint, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from cairn.errors import (
     ConfigError,
     CorruptError,
     DataError,
+    InUseError,
     NotThereError,
 )
 from cairn.format.names import ManifestName, parse_name
@@ -203,6 +204,7 @@ class ErasePlan:
         refs = [StoreRef(one.operator, one.store, one.partition) for one in self.stores]
         with AppendedBatch(self._objects, self._view, COMMAND, self._work, self._clock) as batch:
             record = batch.record
+            self._require_savepoints()
             self._note_deletions(record)
             move = EditMove(
                 source=self._location,
@@ -295,6 +297,19 @@ class ErasePlan:
                 continue
             if ids & {one.store for one in found.stores}:
                 yield name
+
+    def _require_savepoints(self) -> None:
+        """Require that there is no savepoint of which the plan does not know. None is created now.
+
+        Raises:
+            InUseError: there is one.
+        """
+        if new := set(self._savepoints()) - set(self.savepoints):
+            raise InUseError(
+                f"the savepoint {min(new)} was created meanwhile",
+                object_name=self._objects.url,
+                next_step="repeat the command",
+            )
 
     def _require_others(self, moved: Mapping[StoreRef, Moved]) -> None:
         """Require that each store has all rows that are not meant, and no others."""

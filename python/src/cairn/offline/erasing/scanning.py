@@ -24,7 +24,7 @@ from cairn.rocks import keys as layout
 from cairn.rocks.sst.reading import TableReader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from cairn.format.header import ColumnFamily
     from cairn.offline.stores import PartitionStore
@@ -108,17 +108,25 @@ def scan(
                         digest.add(without(some, flags))
             found[family.family] = FoundFamily(count, digest.rows, f"{digest.value:016x}")
     with store.open() as root:
-        return StoreScan(store, found, _Objects(store, root, matchers).count())
+        return StoreScan(store, found, _Objects(store, root, found, matchers).count())
 
 
 class _Objects:
-    """The objects of a store, of all versions."""
+    """The objects of a store, of all versions.
+
+    Rows of a variable that the program has deleted since may have the key: nobody knows.
+    """
 
     def __init__(
-        self, store: PartitionStore, root: ObjectStore, matchers: Mapping[str, KeyMatcher]
+        self,
+        store: PartitionStore,
+        root: ObjectStore,
+        known: Collection[str],
+        matchers: Mapping[str, KeyMatcher],
     ) -> None:
         self._store = store
         self._root = root
+        self._known = known
         self._matchers = matchers
         # A store that was written anew may have given an id to another family.
         self._names: defaultdict[int, set[tuple[str, bool]]] = defaultdict(set)
@@ -160,8 +168,7 @@ class _Objects:
             cfs = np.asarray(batch.column("cf").to_numpy())
             for cf in np.unique(cfs).tolist():
                 keys: Any = batch.column("key").filter(pa.array(cfs == cf))
-                matcher = self._matchers.get(names.get(cf, ""))
-                if matcher is not None and _have(matcher, _filled(keys)):
+                if self._have(names.get(cf, ""), _filled(keys)):
                     return True
         return False
 
@@ -196,12 +203,19 @@ class _Objects:
             by_family[cf, is_head].append(key)
         for (cf, is_head), some in by_family.items():
             for name, is_list in self._names[cf]:
-                matcher = self._matchers.get(name)
-                if matcher is not None and _have(
-                    matcher, _plain(some, is_head=is_head, is_list=is_list)
-                ):
+                if self._have(name, _plain(some, is_head=is_head, is_list=is_list)):
                     return True
         return False
+
+    def _have(self, family: str, keys: pa.Array[Any]) -> bool:
+        """Return whether the key may be one of a family's."""
+        matcher = self._matchers.get(family)
+        if matcher is None:
+            return len(keys) > 0 and family not in self._known
+        try:
+            return bool(matcher.of(keys).any())
+        except DataError:
+            return True
 
 
 def _filled(keys: Any) -> Any:  # noqa: ANN401 - the stubs have a type per kind
@@ -217,13 +231,6 @@ def _plain(keys: list[bytes], *, is_head: bool, is_list: bool) -> pa.Array[Any]:
         start = 2 * _CF_BYTES if is_head else _CF_BYTES
         plain = [key[start:] for key in keys]
     return pa.array([key for key in plain if key], pa.large_binary())
-
-
-def _have(matcher: KeyMatcher, keys: pa.Array[Any]) -> bool:
-    try:
-        return bool(matcher.of(keys).any())
-    except DataError:
-        return True
 
 
 @dataclass(frozen=True, slots=True)

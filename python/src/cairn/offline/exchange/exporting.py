@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from cairn.checksum import crc32c
 from cairn.errors import AlreadyExistsError, ConfigError
-from cairn.offline.exchange.file_form import METADATA, FileForm, encoded
+from cairn.offline.exchange.file_form import METADATA, SUFFIX, FileForm, encoded
 from cairn.reader.families import PARTITION
 from cairn.release import RELEASE
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from cairn.reader.state import State
     from cairn.storage.base import ObjectStore
 
-SUFFIX = ".parquet"
 _THREADS = 4
 _READ_BYTES = 1 << 20
 _GROUP_ROWS = 1 << 17

@@ -41,6 +41,7 @@ types: Any = pa.types
 METADATA: Final = b"cairn.export"
 """The key of the JSON that an export has in the schema's metadata of each file."""
 FORMAT: Final = 1
+SUFFIX: Final = ".parquet"
 _PLACE = "list_place"
 _NO_EXPIRY = -1
 

@@ -26,7 +26,7 @@ from cairn.errors import (
 )
 from cairn.offline.appended_batch import AppendedBatch, committed_batch, require_own
 from cairn.offline.exchange.encoding import RowEncoder
-from cairn.offline.exchange.file_form import FileForm
+from cairn.offline.exchange.file_form import SUFFIX, FileForm
 from cairn.offline.exchange.reading import MOST_PROBLEMS, EncodedRows, FileReader, Problem
 from cairn.offline.exchange.staging import StagedRows, Staging
 from cairn.offline.move.editing import EditMove, unchanged_stores
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 Mode = Literal["replace", "merge"]
 
 COMMAND: Final = "import"
-_SUFFIX = ".parquet"
 _READ_BYTES = 8 << 20
 _COUNTER = "$rowCounter_"
 _JOIN = "symmetricHashJoin"
@@ -301,10 +300,10 @@ def parquet_files(files: ObjectStore) -> list[str]:
     Raises:
         NotThereError: there are none.
     """
-    found = [info.key for info in files.list("") if info.key.endswith(_SUFFIX)]
+    found = [info.key for info in files.list("") if info.key.endswith(SUFFIX)]
     if not found:
         raise NotThereError(
-            f"there are no files *{_SUFFIX} here",
+            f"there are no files *{SUFFIX} here",
             object_name=files.url,
             next_step="name a file, or the folder of one family of an export",
         )
