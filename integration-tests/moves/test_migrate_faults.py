@@ -17,8 +17,8 @@ import pytest
 
 import cairn
 from cairn.errors import DataError, DiskFullError, MissingError
-from cairn.offline.migrate import MigratedFamily
 from cairn.offline.move.running import MoveProgress
+from cairn.offline.move.totals import MovedFamily
 from harness.differential import Run
 from harness.events import Events
 from harness.moves import age_logs
@@ -51,7 +51,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def expected(source: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[MigratedFamily, ...]:
+def expected(source: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[MovedFamily, ...]:
     """Return what a migration moves that nothing disturbs."""
     with cairn.migrate(
         source.checkpoint, to=str(tmp_path_factory.mktemp("whole") / "target"), provider="cairn"
@@ -94,7 +94,7 @@ def has_results(count: int) -> Callable[[Path], bool]:
 )
 def test_the_same_command_finishes_a_killed_one(
     source: Run,
-    expected: tuple[MigratedFamily, ...],
+    expected: tuple[MovedFamily, ...],
     tmp_path: Path,
     has_come: Callable[[Path], bool],
     victim: str,
@@ -207,7 +207,7 @@ def test_a_full_disk_of_the_target_is_one_clear_error(
 
 
 def test_stores_are_moved_in_tasks_of_spark(
-    source: Run, expected: tuple[MigratedFamily, ...], tmp_path: Path
+    source: Run, expected: tuple[MovedFamily, ...], tmp_path: Path
 ) -> None:
     """A large state moves as fast as the cluster."""
     seen: list[MoveProgress] = []

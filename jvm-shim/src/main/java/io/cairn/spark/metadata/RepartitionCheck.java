@@ -48,8 +48,8 @@ public final class RepartitionCheck {
           "CAIRN_REPARTITION",
           "Spark's offline repartition does not support the state of Cairn; nothing was changed in "
               + checkpoint,
-          "change spark.sql.shuffle.partitions by `cairn repartition`, or start the query again with"
-              + " its number of partitions");
+          "change spark.sql.shuffle.partitions by `cairn repartition`, or start the query again"
+              + " with its number of partitions");
     }
   }
 
