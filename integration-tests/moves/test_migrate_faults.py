@@ -23,7 +23,7 @@ from harness.differential import Run
 from harness.events import Events
 from harness.moves import age_logs
 from harness.operators import BY_NAME
-from harness.processes import descendants, wait_until
+from harness.processes import descendants, wait_until, wait_until_ended
 from harness.small_disk import SmallDisk, small_disk
 from harness.spark import ROCKSDB, STATE_STORE
 
@@ -35,6 +35,7 @@ CONF = {
     STATE_STORE + "minDeltasForSnapshot": "50",
 }
 TIMEOUT_S = 120
+END_S = 10
 DISK_MIB = 16
 
 
@@ -113,11 +114,13 @@ def test_the_same_command_finishes_a_killed_one(
             for child in children:
                 child.kill()
         _, errors = run.communicate(timeout=TIMEOUT_S)
+    left = wait_until_ended(children, END_S)
     done = results(target)
     is_whole = any(target.glob("commits/*"))
 
     again = subprocess.run(command(source, target), capture_output=True, text=True, check=False)
 
+    assert not left, "processes outlive the command that has started them"
     assert run.returncode != 0 or is_whole
     if victim == "children":
         assert "a process that moves stores has ended" in errors

@@ -327,10 +327,12 @@ def test_a_clone_goes_to_another_storage(
 ) -> None:
     """Its bytes go through this process then, and are compared with the checksums."""
     monkeypatch.setattr("cairn.storage.copying._IN_MEMORY_BYTES", 100)
-    target = MemoryStore("memory://clone/x", MemoryBucket())
+    bucket = MemoryBucket()
+    target = MemoryStore("memory://clone/x", bucket)
     with ClonePlan(open_store(str(written.folder), {}), target, SYSTEM_CLOCK) as plan:
         plan.apply()
         sst = next(one for one in plan.objects if "/sst/" in one.key)
+    target = MemoryStore("memory://clone/x", bucket)  # the plan has closed the other one
     assert {info.key for info in target.list("state/")} == {one.target for one in plan.objects}
     other = MemoryStore("memory://clone/y", MemoryBucket())
     path = written.folder / sst.key

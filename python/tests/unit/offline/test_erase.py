@@ -206,14 +206,39 @@ def test_a_killed_command_is_finished_by_the_same_one(
     goes_on(stopped)
 
 
-@pytest.mark.parametrize("written", [2], indirect=True, ids=["format2"])
+def test_versions_that_were_given_up_lose_the_key_and_their_names(
+    stopped: RunningCheckpoint,
+) -> None:
+    """In checkpoint format 1 the new version, and those of a driver behind it, have these names."""
+    place = str(stopped.folder)
+    with cairn.restore(place, to_batch=6) as plan:
+        plan.apply()
+    for batch in (7, 8, 9):
+        (stopped.folder / f"offsets/{batch}").unlink(missing_ok=True)
+    stopped.go_back(6)
+    age(stopped.folder / "commits/6")
+    killed = [sys.executable, "-c", KILLED_AT, place, "_delete"]
+    subprocess.run(killed, capture_output=True, check=False)  # noqa: S603 - this test
+    rows = {user: row for user, row in stopped.rows[-1].items() if user != USER}
+    assert stopped.state() == rows
+    stopped.adopt(rows)
+    stopped.start()
+    for number in range(3):
+        stopped.commit({user: (300 + number, user) for user in range(30) if user != USER})
+    stopped.stop()
+
+    (done,) = erase(stopped)
+
+    assert done.objects > 3
+    assert stopped.state() == stopped.rows[-1]
+    with cairn.erase(place, key={"user": USER}) as plan:
+        assert plan.stores == ()
+
+
 def test_a_driver_that_has_run_the_batch_is_not_taken_for_the_command(
     stopped: RunningCheckpoint,
 ) -> None:
-    """Otherwise its objects would be deleted under it.
-
-    In format 1 the kit's drivers, which have no clock, would be fenced.
-    """
+    """Otherwise its objects would be deleted under it."""
     place = str(stopped.folder)
     command = [sys.executable, "-c", KILLED_AT, place, "unchanged_stores"]
     subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - this test

@@ -201,12 +201,12 @@ def test_without_apply_nothing_changes(stopped: RunningCheckpoint) -> None:
 
 def test_the_command_prints_what_it_compared(stopped: RunningCheckpoint) -> None:
     """The counts are the proof that a person keeps."""
-    arguments = ["repartition", str(stopped.folder), "--partitions", "5", "--json"]
+    arguments = ["repartition", str(stopped.folder), "--partitions", "5", "--output", "json"]
 
     result = CliRunner().invoke(main, [*arguments, "--apply", "--processes", "1"])
 
     assert result.exit_code == 0, result.output
-    (row,) = [json.loads(line) for line in result.stdout.splitlines()]
+    (row,) = json.loads(result.stdout)
     assert (row["partitions"], row["keys"]) == (5, len(stopped.rows[-1]))
 
 

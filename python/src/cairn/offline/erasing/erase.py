@@ -22,11 +22,12 @@ from cairn.errors import (
     InUseError,
     NotThereError,
 )
-from cairn.format.names import ManifestName, parse_name
+from cairn.format.names import CHANGELOG_PREFIX, ChangelogName, ManifestName, parse_name
 from cairn.offline import savepoint
 from cairn.offline.appended_batch import AppendedBatch, committed_batch, require_own
 from cairn.offline.erasing.matching import KeyMatcher, WithoutKey, has_key, name_of
 from cairn.offline.erasing.scanning import StoreScan, scan
+from cairn.offline.move.committing import free_plain_name
 from cairn.offline.move.editing import EditMove, unchanged_stores
 from cairn.offline.move.moving import StoreRef
 from cairn.offline.move.running import run_move
@@ -331,12 +332,15 @@ class ErasePlan:
     def _note_deletions(self, record: Record) -> None:
         """Store which objects are deleted once the batch is committed: all that are there now.
 
-        What an earlier process has noted counts: later objects are those of the batch.
+        What an earlier process has noted counts: later objects are those of the batch. No name that
+        is noted is used again: those of checkpoint format 1 that a driver may use have an id then.
         """
         key = f"{record.results}/{_DELETIONS}"
         if any(info.key == key for info in self._objects.list(f"{record.results}/")):
             return
         folders = [f"{one.store.id.folder}/" for one in self._scans]
+        for one in self._scans:
+            self._free_names(one.store)
         keys = [info.key for folder in folders for info in self._objects.list(folder)]
         copies = [
             info.key
@@ -350,6 +354,19 @@ class ErasePlan:
             "stores": [asdict(one) for one in self.stores],
         }
         self._objects.put(key, json.dumps(noted).encode())
+
+    def _free_names(self, store: PartitionStore) -> None:
+        """Rename the changelogs of versions that were given up, which have no id in their names."""
+        with store.open() as root:
+            for info in list(root.list(CHANGELOG_PREFIX)):
+                name = parse_name(info.key)
+                if not isinstance(name, ChangelogName) or name.checkpoint_id is not None:
+                    continue
+                if name.version > store.version:
+                    try:
+                        free_plain_name(root, store.id, name.version)
+                    except DataError:
+                        root.delete([info.key])  # nobody can read it, and it may have the key
 
     def _delete(self, record: Record) -> tuple[ErasedStore, ...]:
         """Delete what was noted, and end the record. REQUIRES: the batch is committed."""

@@ -8,20 +8,18 @@ Rows pass through a local RocksDB, which sorts what memory does not hold.
 from __future__ import annotations
 
 import shutil
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import pyarrow as pa
 
-from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.upload import SnapshotContent, SnapshotUploader, SnapshotWriter
-from cairn.errors import AlreadyExistsError, BusyError, InternalError, MissingError
+from cairn.errors import BusyError, InternalError
 from cairn.format import changelog
 from cairn.format.header import Base, ChangelogHeader
-from cairn.format.names import changelog_name, plain_changelog_name
 from cairn.format.ops import OP_PUT
-from cairn.ids import Attempt, CheckpointId, VersionRef
+from cairn.ids import CheckpointId, VersionRef
+from cairn.offline.move.committing import attempt_of, commit_version
 from cairn.offline.move.family_types import column_families
 from cairn.offline.move.stored_values import stored_values
 from cairn.offline.move.target import Written
@@ -158,8 +156,7 @@ class CairnWriter:
         header = ChangelogHeader(
             store=self._target.store,
             ref=ref,
-            # Older than that of any driver: if this version is given up, each may replace it.
-            attempt=Attempt(self._work, 0, 0, 0, 0),
+            attempt=attempt_of(self._work),
             base=Base(seed.version, seed.checkpoint_id),
             lineage=(ref,),
             counts=self._counts,
@@ -169,35 +166,12 @@ class CairnWriter:
         )
         data = changelog.encode(header, ())
         format_ = self._target.checkpoint_format
-        if format_ == 1:
-            self._free_plain_name()
-        commit_changelog(self._root, header, data, checkpoint_format=format_)
+        commit_version(self._root, header, data, format_)
         return Written(
             checkpoint_id=None if format_ == 1 else str(ref.checkpoint_id),
             keys={name: self._counts[one.id] for name, one in self._families.items()},
             stored_bytes=stored.uploaded_bytes + len(data),
         )
-
-    def _free_plain_name(self) -> None:
-        """Keep the changelog of a version that was given up under its id alone.
-
-        No driver runs, so no attempt at this version does. An error of the storage leaves it.
-        """
-        version = self._target.version
-        name = plain_changelog_name(version)
-        try:
-            present = self._root.get(name, max_bytes=changelog.MAX_OBJECT_BYTES)
-        except MissingError:
-            return
-        former = changelog.decode(
-            present.data,
-            object_name=self._root.object_url(name),
-            store=self._target.store,
-            version=version,
-        )
-        with suppress(AlreadyExistsError):
-            self._root.put_if_absent(changelog_name(former.header.ref), present.data)
-        self._root.delete([name])
 
     def close(self) -> None:
         """See ``StateWriter``."""

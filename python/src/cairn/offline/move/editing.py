@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from cairn.checkpoint.commit_point import commit_changelog
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
 from cairn.errors import InternalError
 from cairn.format import changelog
-from cairn.ids import Attempt, CheckpointId, VersionRef
+from cairn.ids import CheckpointId, VersionRef
+from cairn.offline.move.committing import attempt_of, commit_version
 from cairn.offline.move.moving import Move, Moved, StoreMover, StoreRef
 from cairn.offline.parallel import in_parallel
 from cairn.offline.stores import cairn_stores
@@ -140,10 +140,10 @@ def _carry(store: PartitionStore, *, token: str, clock: Clock, entropy: Entropy)
         header = replace(
             before,
             ref=new,
-            attempt=Attempt(token, now_ms, 0, 0, 0),
+            attempt=attempt_of(token),
             lineage=(*before.lineage, new),
             written_at_ms=now_ms,
         )
         data = changelog.encode(header, ())
-        commit_changelog(root, header, data, checkpoint_format=1)
+        commit_version(root, header, data, 1)
     return Moved(ref, None, {}, {}, len(data))

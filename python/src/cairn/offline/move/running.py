@@ -12,6 +12,7 @@ import pickle
 import queue
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
@@ -286,23 +287,43 @@ class _Task:
 def _serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Move the stores that come, until none comes."""
     move = pickle.load(source)  # noqa: S301 - of the process that has started this one
+    asked: queue.SimpleQueue[StoreRef | None] = queue.SimpleQueue()
+    is_idle = threading.Event()
+    is_idle.set()
+    threading.Thread(target=_receive, args=(source, asked, is_idle), daemon=True).start()
     with ExitStack() as opened:
         mover: StoreMover | None = None
-        while True:
-            try:
-                ref = pickle.load(source)  # noqa: S301 - as above
-            except EOFError:
-                return
+        while (ref := asked.get()) is not None:
             try:
                 mover = mover or opened.enter_context(move.mover())
                 answer: object = mover.move(ref)
             except Exception as problem:  # noqa: BLE001 - the other process raises it
                 answer = unexpected(problem)
+            is_idle.set()
             try:
                 pickle.dump(answer, sink)
                 sink.flush()
             except BrokenPipeError:  # the other process was killed
                 return
+
+
+def _receive(
+    source: BinaryIO, asked: queue.SimpleQueue[StoreRef | None], is_idle: threading.Event
+) -> None:
+    """Pass the stores on. If nobody waits for the answer any more, end this process at once.
+
+    Else it would go on to write a store which the repeated command moves, too.
+    """
+    while True:
+        try:
+            ref = pickle.load(source)  # noqa: S301 - see ``_serve``
+        except EOFError:
+            break
+        is_idle.clear()
+        asked.put(ref)
+    if not is_idle.is_set():
+        os._exit(1)
+    asked.put(None)
 
 
 if __name__ == "__main__":

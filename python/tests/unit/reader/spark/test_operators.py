@@ -231,8 +231,8 @@ def test_a_query_without_state_has_no_operators(checkpoint: MemoryStore) -> None
 
 
 def test_an_operator_whose_metadata_was_deleted_is_not_left_out(checkpoint: MemoryStore) -> None:
-    """The state of Cairn has other files: they do not tell the stores of an operator."""
-    checkpoint.put("state/0/0/changelog/1.arrow", b"")
+    """A folder whose files are of no version does not tell the stores of an operator."""
+    checkpoint.put("state/0/0/sst/0.sst", b"")
 
     with pytest.raises(MissingError, match="_metadata/metadata"):
         read_operators(checkpoint, 0, 5)
