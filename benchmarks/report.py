@@ -320,6 +320,7 @@ def _table(head: list[str], rows: list[list[str]], align: str) -> str:
 
 TRANSFORM_ENGINES = {
     "cairn": "Cairn",
+    "bulk": "Cairn in bulk",
     "rocksdb": "Spark RocksDB",
     "floor": "dictionary",
     "loop": "dictionary and own loop",

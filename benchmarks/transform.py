@@ -29,6 +29,7 @@ import machine
 import result_file
 from driver import (
     BUILD,
+    CONF_PREFIX,
     HERE,
     SHIM_JAR,
     interrupt_at_sigterm,
@@ -42,6 +43,7 @@ from transform_processors import FORMS, WORKLOADS, own_loop, processor
 # The providers of bench.toml.
 ENGINES = {
     "cairn": "cairn_prefetch",
+    "bulk": "cairn_prefetch",
     "rocksdb": "rocksdb",
     "floor": "rocksdb",
     "loop": "rocksdb",  # no state store at all
@@ -144,7 +146,8 @@ def _query(name: str, options: argparse.Namespace) -> None:
         **provider.conf,
     }
     if provider.family == "cairn":
-        conf["spark.sql.streaming.stateStore.cairn.python"] = sys.executable
+        conf[CONF_PREFIX + "python"] = sys.executable
+        conf[CONF_PREFIX + "bulkState"] = str(engine == "bulk").lower()
     if options.profile:
         # The module of a worker counts only if its name begins with `pyspark`.
         conf["spark.python.worker.module"] = "pyspark_profiled_worker"
