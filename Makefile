@@ -167,6 +167,10 @@ bench-s3: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Compare bat
 bench-all: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Run all groups of the benchmark: some hours
 	$(PY) benchmarks/run.py --group all $(ARGS)
 
+.PHONY: bench-transform
+bench-transform: $(STAMPS)/venv shim ## Compare transformWithState of PySpark on Cairn, on Spark's RocksDB and over a dictionary
+	$(PY) benchmarks/transform.py $(ARGS)
+
 .PHONY: bench-requests
 bench-requests: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count the S3 requests per batch of Cairn and of Spark's providers
 	$(PY) benchmarks/s3_requests.py $(ARGS)

@@ -295,12 +295,57 @@ def moving_table(content: dict[str, Any]) -> str:
     return f"{table}\n\n{content['rows']:,} keys, medians of {shown} runs {_origin(content)}."
 
 
+def transform_table(content: dict[str, Any]) -> str:
+    """Return the rows/s of each engine with their ratio to Spark's RocksDB, and the CPU time."""
+    runs = content["runs"]
+    engines = list(dict.fromkeys(run["engine"] for run in runs))
+    rows = []
+    for kind in dict.fromkeys((run["workload"], run["form"]) for run in runs):
+        by_engine = [
+            [
+                run
+                for run in runs
+                if (run["workload"], run["form"], run["engine"]) == (*kind, engine)
+            ]
+            for engine in engines
+        ]
+        rates, cpu_us = (
+            [
+                scale * statistics.median(run[number] for run in of_engine) if of_engine else None
+                for of_engine in by_engine
+            ]
+            for number, scale in (("rows_per_s", 1), ("cpu_s_per_batch", 1e6 / content["rows"]))
+        )
+        base = rates[engines.index("rocksdb")] if "rocksdb" in engines else None
+        ratios = [f" ({rate / base:.1f}x)" if rate and base else "" for rate in rates]
+        shown = [
+            f"{rate:,.0f}{ratio}" if rate else "" for rate, ratio in zip(rates, ratios, strict=True)
+        ]
+        rows.append([*kind, *shown, *(f"{used:.0f}" if used else "" for used in cpu_us)])
+    titles = [TRANSFORM_ENGINES[engine] for engine in engines]
+    head = ["state", "form", *(f"rows/s, {title}" for title in titles)]
+    head += [f"CPU us per row, {title}" for title in titles]
+    table = _table(head, rows, "ll" + "r" * (len(head) - 2))
+    count = sum(
+        (run["workload"], run["form"], run["engine"]) == (*rows[0][:2], engines[0]) for run in runs
+    )
+    note = f"{content['keys']:,} keys, batches of {content['rows']:,} rows, medians of {count} runs"
+    return f"{table}\n\n{note} {_origin(content)}."
+
+
 def _table(head: list[str], rows: list[list[str]], align: str) -> str:
     marks = {"l": "---", "r": "---:"}
     lines = [head, [marks[side] for side in align], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+TRANSFORM_ENGINES = {
+    "cairn": "Cairn",
+    "bulk": "Cairn in bulk",
+    "rocksdb": "Spark RocksDB",
+    "floor": "dictionary",
+    "loop": "dictionary and own loop",
+}
 PROVIDERS_READ = {"cairn": "Cairn", "hdfs": "Spark HDFS-backed", "rocksdb": "Spark RocksDB"}
 RESULTS_PATH = "benchmarks/results"  # from README.md
 # Title, group, workload, number, Cairn's provider, and the two of Spark's.
@@ -342,6 +387,7 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "worker-start": ("worker-start.json", worker_start_table),
     "reading": ("reading.json", reading_table),
     "moving": ("moving.json", moving_table),
+    "transform": ("transform.json", transform_table),
 }
 GROUP_TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "": figures_table,

@@ -366,3 +366,19 @@ def test_the_memory_of_all_processes_is_counted(tmp_path: Path) -> None:
         parent.wait()
 
     assert int(done.stdout) > 64 * MIB
+
+
+def test_transforms_are_compared_with_their_floors(tmp_path: Path) -> None:
+    """Each engine gives a rate and CPU time; the ratios are to Spark's RocksDB."""
+    result = tmp_path / "transform.json"
+    sizes = ("--keys", "50", "--rows", "100", "--batches", "1", "--warm-up", "1", "--runs", "1")
+    only = ("--workloads", "value", "--forms", "rows", "--engines", "rocksdb", "floor", "loop")
+
+    done = program("transform.py", *sizes, *only, "--result", str(result))
+
+    assert done.returncode == 0, done.stderr
+    runs = json.loads(result.read_text())["runs"]
+    assert [run["engine"] for run in runs] == ["rocksdb", "floor", "loop"]
+    assert all(run["rows_per_s"] > 0 and run["cpu_s_per_batch"] > 0 for run in runs)
+    assert all([batch["rows"] for batch in run["batches"]] == [100, 100] for run in runs)
+    assert " (1.0x) | " in rendered(tmp_path, "transform")

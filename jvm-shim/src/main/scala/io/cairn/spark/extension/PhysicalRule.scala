@@ -44,8 +44,11 @@ private[extension] object PhysicalRule {
    * Whether plans may change in order to be faster: one switch for all rules that do so. Who suspects
    * a rule wants Spark's plan back; the rules that a query cannot run without stay.
    */
-  def isOptimizing(conf: SQLConf): Boolean =
-    Settings
-      .value(Optimize, conf.getConfString(Settings.prefix + Optimize, null))
-      .asInstanceOf[Boolean]
+  def isOptimizing(conf: SQLConf): Boolean = isOn(conf, Optimize)
+
+  /** Whether the state of `transformWithState` in PySpark goes to Python's workers in bulk. */
+  def isInBulk(conf: SQLConf): Boolean = isOn(conf, "bulkState")
+
+  private def isOn(conf: SQLConf, name: String): Boolean =
+    Settings.value(name, conf.getConfString(Settings.prefix + name, null)).asInstanceOf[Boolean]
 }

@@ -1,5 +1,7 @@
 package io.cairn.spark.extension
 
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression}
 import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark.UserFacingDataType
 import org.apache.spark.sql.execution.SparkPlan
@@ -76,6 +78,9 @@ final class TransformWithStateInPySparkOnCairn(
       initialStateGroupingAttrs,
       initialStateSchema)
     with OnCairn {
+
+  override protected def doExecute(): RDD[InternalRow] =
+    if (BulkTransform.fits(this)) BulkTransform.execute(this) else super.doExecute()
 
   override protected def withNewChildrenInternal(
       newLeft: SparkPlan,

@@ -1,0 +1,160 @@
+package io.cairn.spark.minor;
+
+import org.apache.spark.JobArtifactSet;
+import org.apache.spark.api.python.ChainedPythonFunctions;
+import org.apache.spark.api.python.PythonEvalType;
+import org.apache.spark.api.python.SimplePythonFunction;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.BasePredicate;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.execution.python.ArrowPythonRunner;
+import org.apache.spark.sql.execution.python.PandasGroupUtils;
+import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
+import org.apache.spark.sql.internal.SessionState;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.util.CompletionIterator;
+import scala.Function0;
+import scala.Option;
+import scala.Tuple2;
+import scala.collection.Iterator;
+import scala.collection.immutable.Map;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.BoxedUnit;
+
+/** What Spark's operators of Python share, and scalac, unlike javac, refuses to give to others. */
+public final class BulkPython {
+  private BulkPython() {}
+
+  public static SessionState sessionState(TransformWithStateInPySparkExec operator) {
+    return operator.session().sqlContext().sessionState();
+  }
+
+  public static StateStoreCoordinatorRef coordinator(TransformWithStateInPySparkExec operator) {
+    return operator.session().streams().stateStoreCoordinator();
+  }
+
+  public static StructType keyRow(TransformWithStateInPySparkExec operator) {
+    return operator.schemaForKeyRow();
+  }
+
+  public static StructType valueRow(TransformWithStateInPySparkExec operator) {
+    return operator.schemaForValueRow();
+  }
+
+  /** The attributes of the worker's rows, and which of them are the key and which the values. */
+  public static Tuple2<Seq<Attribute>, int[]> argOffsets(TransformWithStateInPySparkExec operator) {
+    return PandasGroupUtils.resolveArgOffsets(
+        operator.child().output(), operator.groupingAttributes());
+  }
+
+  /** The id of the session's artifacts, if there are any. */
+  public static Option<String> jobArtifacts() {
+    return JobArtifactSet.getCurrentJobArtifactState().map(state -> state.uuid());
+  }
+
+  /** The settings of Python's workers. */
+  public static Map<String, String> runnerConf(TransformWithStateInPySparkExec operator) {
+    return ArrowPythonRunner.getPythonRunnerConfMap(operator.conf());
+  }
+
+  public static Iterator<InternalRow> withoutLate(
+      TransformWithStateInPySparkExec operator, Iterator<InternalRow> rows, BasePredicate isLate) {
+    return operator.applyRemovingRowsOlderThanWatermark(rows, isLate);
+  }
+
+  /** The rows by their key, projected to the attributes of the worker's rows. */
+  public static Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> grouped(
+      TransformWithStateInPySparkExec operator,
+      Iterator<InternalRow> rows,
+      Seq<Attribute> projected) {
+    return PandasGroupUtils.groupAndProject(
+        rows, operator.groupingAttributes(), operator.child().output(), projected);
+  }
+
+  /** The Python program of the query's workers. */
+  public static String pythonExec(TransformWithStateInPySparkExec operator) {
+    return function(operator).pythonExec();
+  }
+
+  /** The pickle of the user's function and of the type of its rows. */
+  public static byte[] command(TransformWithStateInPySparkExec operator) {
+    Seq<Object> command = function(operator).command();
+    byte[] bytes = new byte[command.length()];
+    int i = 0;
+    for (Object one : CollectionConverters.asJava(command)) {
+      bytes[i++] = (Byte) one;
+    }
+    return bytes;
+  }
+
+  private static SimplePythonFunction function(TransformWithStateInPySparkExec operator) {
+    return (SimplePythonFunction) ((PythonUDF) operator.functionExpr()).func();
+  }
+
+  /** The rows that a worker makes of batches of rows: each row is a struct in the only column. */
+  public static Iterator<InternalRow> run(
+      TransformWithStateInPySparkExec operator,
+      Iterator<Iterator<InternalRow>> batches,
+      byte[] command,
+      StructType schema,
+      String zone,
+      boolean largeVarTypes,
+      Map<String, String> conf,
+      Option<String> artifacts) {
+    SimplePythonFunction users = function(operator);
+    SimplePythonFunction bulk =
+        new SimplePythonFunction(
+            command,
+            users.envVars(),
+            users.pythonIncludes(),
+            users.pythonExec(),
+            users.pythonVer(),
+            users.broadcastVars(),
+            users.accumulator());
+    ChainedPythonFunctions chain = new ChainedPythonFunctions(seq(bulk));
+    Object id = ((PythonUDF) operator.functionExpr()).resultId().id();
+    ArrowPythonRunner runner =
+        new ArrowPythonRunner(
+            seq(new Tuple2<>(chain, id)),
+            PythonEvalType.SQL_MAP_ARROW_ITER_UDF(),
+            new int[][] {{0}},
+            schema,
+            zone,
+            largeVarTypes,
+            conf,
+            operator.pythonMetrics(),
+            artifacts,
+            Option.empty());
+    return PandasGroupUtils.executePython(batches, operator.output(), runner);
+  }
+
+  private static <T> Seq<T> seq(T one) {
+    return CollectionConverters.asScala(java.util.List.of(one)).toSeq();
+  }
+
+  /** The rows, after whose end {@code end} is called. */
+  public static Iterator<InternalRow> ending(Iterator<InternalRow> rows, Runnable end) {
+    return CompletionIterator.apply(rows, function(end));
+  }
+
+  public static long timeTakenMs(TransformWithStateInPySparkExec operator, Runnable body) {
+    return operator.timeTakenMs(function(body));
+  }
+
+  private static Function0<BoxedUnit> function(Runnable body) {
+    return () -> {
+      body.run();
+      return BoxedUnit.UNIT;
+    };
+  }
+
+  /** Adds the metrics of the store and of the operator, as Spark's operator does at its end. */
+  public static void setMetrics(TransformWithStateInPySparkExec operator, StateStore store) {
+    operator.setStoreMetrics(store, operator.isStreaming());
+    operator.setOperatorMetrics(1);
+  }
+}
