@@ -23,7 +23,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import machine
 import result_file
@@ -193,7 +193,7 @@ def _query(name: str, options: argparse.Namespace) -> None:
         .start()
     )
     cpu_s = {0: _cpu_s()}  # by the batches that have ended
-    while not query.awaitTermination(0.2):
+    while not query.awaitTermination(cast("int", 0.2)):  # Spark takes fractions, too
         cpu_s.setdefault(len(_data_batches(query)), _cpu_s())
     cpu_s[batch_count] = _cpu_s()
     batches = _data_batches(query)

@@ -36,7 +36,7 @@ class _Rows:
         return [row.value for row in rows]
 
     def newest_ms(self, rows: Iterable[Row]) -> int:
-        return max(row.time_ms for row in rows)
+        return max(int(row.time_ms) for row in rows)
 
     def result(self, key: int, count: int) -> Any:
         return Row(key=key, count=count)
@@ -58,12 +58,12 @@ class _Frames:
         return pd.DataFrame({"key": [key], "count": [count]})
 
 
-FORMS = {"rows": _Rows, "pandas": _Frames}
+FORMS: dict[str, Any] = {"rows": _Rows, "pandas": _Frames}
 
 
 class _Processor(StatefulProcessor):
     def __init__(self, form: str) -> None:
-        self.form = FORMS[form]()
+        self.form: Any = FORMS[form]()
 
     def close(self) -> None:
         pass
@@ -158,7 +158,8 @@ class OverDictionaries(_Processor):
         client.set_implicit_key = self.handle.set_key
         client.delete_timer = self.handle.deleteTimer
         client.get_expiry_timers_iterator = self.handle.next_expiry
-        self.inner.init(self.handle)
+        inner: Any = self.inner  # its type wants the handle of Spark
+        inner.init(self.handle)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
         return self.inner.handleInputRows(key, rows, timerValues)
@@ -246,7 +247,7 @@ def own_loop(workload: str, form: str) -> Callable[[Iterable[pa.RecordBatch]], I
 
     The rows of the partition come in any order; it sorts them, as the JVM does for the operator.
     """
-    made = WORKLOADS[workload](form)
+    made: Any = WORKLOADS[workload](form)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         handle = _DictionaryHandle()

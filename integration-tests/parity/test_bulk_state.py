@@ -127,7 +127,7 @@ class Calls(StatefulProcessor):
         self.call("exists before", plain.exists)
         self.call("get before", plain.get)
         self.call("large before", lambda: [len(text) for text in large.get() or ()])
-        for value in (
+        values: tuple[Any, ...] = (
             good,
             (None, None, None, None, None, None),
             (2**31, 1, "s", 0.1, True, 1),
@@ -141,7 +141,8 @@ class Calls(StatefulProcessor):
             Row(i=1, l=2, s="s", d=0.1, b=True, t=1),
             None,
             good,
-        ):
+        )
+        for value in values:
             self.call(f"update {value!r}", partial(plain.update, value))
             self.call("get", plain.get)
         self.call("clear", plain.clear)
@@ -153,10 +154,10 @@ class Calls(StatefulProcessor):
         self.call("nested update", lambda: nested.update(kept))
         kept[0].append(5)
         self.call("nested after", nested.get)
-        for value in range(3):
-            self.call("append", partial(self.seen.appendValue, (value,)))
+        for number in range(3):
+            self.call("append", partial(self.seen.appendValue, (number,)))
         for seen in self.seen.get():  # values are read and written while the list is
-            self.call("seen", lambda seen=seen: seen)
+            self.call("seen", partial(tuple, seen))
             self.call("get in the loop", plain.get)
             self.call("update in the loop", partial(plain.update, good))
             self.call("large", large.exists)
