@@ -4,11 +4,11 @@ The public surface; users type every name here.  Spec: README.md, docs/configura
 errors docs/troubleshooting.md, for the state reader docs/reader.md.
 """
 
-from cairn.changing import clone, gc, repair, restore
+from cairn.changing import gc, repair, restore
 from cairn.correcting import erase, export, import_state
 from cairn.errors import CairnError, ConfigError
 from cairn.jar import jar_path
-from cairn.moving import migrate, repartition
+from cairn.moving import clone, migrate, repartition
 from cairn.opening import open_checkpoint
 from cairn.release import RELEASE as __version__  # noqa: N811 - the name that Python's tools read
 from cairn.savepoints import create_savepoint, delete_savepoint, list_savepoints

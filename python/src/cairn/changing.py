@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cairn.offline.clone import ClonePlan
     from cairn.offline.gc import GcPlan
     from cairn.offline.repair import RepairPlan
     from cairn.offline.restore import SavepointPlan
@@ -109,57 +108,6 @@ def _repair(
             objects, ReadLimits(), SYSTEM_CLOCK, progress, to_batch=to_batch
         ),
     )
-
-
-def clone(
-    location: str,
-    *,
-    to: str,
-    batch: int | None = None,
-    savepoint: str | None = None,
-    keep_id: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    target_options: Mapping[str, Any] | None = None,
-) -> ClonePlan:
-    """Return what makes a new query from a batch of another one; ``plan.apply()`` makes it.
-
-    Of Cairn's checkpoints and those of Spark's own providers. The query may run: it is only read.
-    Close the plan, or use it in a ``with`` statement.
-
-    Args:
-        location: the ``checkpointLocation`` of the query; see ``open_checkpoint``.
-        to: the ``checkpointLocation`` of the new query: an empty place, on any storage.
-        batch: a committed batch that is retained; ``None``: the newest.
-        savepoint: the name of a savepoint, whose batch is taken instead.
-        keep_id: the new query has the same id, by which sinks know a query.
-        storage_options: of both places; see ``open_checkpoint``.
-        target_options: of ``to``, if they differ.
-
-    Raises:
-        NotThereError: there is no such batch or savepoint, or its state is not retained any more.
-        InUseError: a command changes the checkpoint.
-        ConfigError, SchemeError: as for ``open_checkpoint``; or one place is in the other one.
-    """
-    from cairn.clock import SYSTEM_CLOCK  # noqa: PLC0415 - see opening
-    from cairn.errors import ConfigError  # noqa: PLC0415
-    from cairn.location import applicable, open_location  # noqa: PLC0415
-    from cairn.offline.clone import ClonePlan  # noqa: PLC0415
-
-    if batch is not None and savepoint is not None:
-        raise ConfigError("a clone is of a batch or of a savepoint", next_step="leave one out")
-    of_target = storage_options if target_options is None else target_options
-    target = open_location(to, applicable(to, of_target))
-    try:
-        return _planned(
-            location,
-            applicable(location, storage_options),
-            lambda objects: ClonePlan(
-                objects, target, SYSTEM_CLOCK, batch=batch, savepoint=savepoint, keep_id=keep_id
-            ),
-        )
-    except BaseException:
-        target.close()
-        raise
 
 
 def gc(

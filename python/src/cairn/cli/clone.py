@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import click
 
-from cairn.changing import clone as plan_clone
 from cairn.cli.exit_codes import Exit
 from cairn.cli.options import CheckpointCommand, Place, with_apply, with_place, with_target
 from cairn.cli.output import Field, Output, with_output
 from cairn.cli.streams import show_copies
+from cairn.moving import clone as plan_clone
 
 FIELDS = (
     Field("batch", "integer", "the new query goes on behind this batch"),
