@@ -83,7 +83,7 @@ def restore(
     from cairn.offline.restore import SavepointPlan  # noqa: PLC0415
     from cairn.reader.stores.base import ReadLimits  # noqa: PLC0415
 
-    return _planned(
+    return planned(
         location,
         storage_options,
         lambda objects: SavepointPlan(objects, ReadLimits(), SYSTEM_CLOCK, name, progress),
@@ -101,7 +101,7 @@ def _repair(
     from cairn.offline.repair import RepairPlan  # noqa: PLC0415
     from cairn.reader.stores.base import ReadLimits  # noqa: PLC0415
 
-    return _planned(
+    return planned(
         location,
         storage_options,
         lambda objects: RepairPlan(
@@ -136,18 +136,19 @@ def gc(
     from cairn.offline.gc import GcPlan  # noqa: PLC0415
 
     grace_ms = EngineConf().orphan_grace_ms if grace_s is None else grace_s * 1000
-    return _planned(
+    return planned(
         location,
         storage_options,
         lambda objects: GcPlan(objects, grace_ms=grace_ms, clock=SYSTEM_CLOCK, progress=progress),
     )
 
 
-def _planned(
+def planned(
     location: str,
     storage_options: Mapping[str, Any] | None,
     make: Callable[[ObjectStore], AnyPlan],
 ) -> AnyPlan:
+    """Return a plan that is made from the objects of a location, which it closes."""
     from cairn.location import open_location  # noqa: PLC0415 - see opening
 
     objects = open_location(location, storage_options)

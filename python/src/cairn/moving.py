@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+from cairn.changing import planned
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -128,7 +130,7 @@ def clone(
     of_target = storage_options if target_options is None else target_options
     target = open_location(to, applicable(to, of_target))
     try:
-        return _planned(
+        return planned(
             location,
             applicable(location, storage_options),
             lambda objects: ClonePlan(
