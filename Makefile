@@ -67,8 +67,7 @@ INTEGRATION = $(PYTEST) integration-tests
 WITH_CONTROL = $(shell grep -rl --include='test_*.py' '^from harness.control import' integration-tests)
 PARITY = integration-tests/parity
 RECOVERY = integration-tests/faults integration-tests/recovery
-# What `make test-moves` runs: `make test` has one file of it.
-MOVES = $(filter-out %/test_migrate.py,$(wildcard integration-tests/moves/test_*.py))
+MOVES = integration-tests/moves
 # What `make test` leaves out.
 QUICK = -m "not slow and not abfs and not tools"
 
