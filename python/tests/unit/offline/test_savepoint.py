@@ -599,15 +599,12 @@ def test_stores_are_pinned_side_by_side(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(StoredVersions, "__init__", _of_partition_0(StoredVersions.__init__))
     objects = SlowStore(str(written.folder))
 
-    began = time.monotonic()
     made = create(objects, name="all")
-    took_s = time.monotonic() - began
 
     assert len(made.stores) == len(pins_of(written)) == partitions
     assert SlowStore.most > 20
     # Per store a header, a pin, and a look at both names that the oldest changelog may have.
     assert SlowStore.count <= 4 * partitions + 20
-    assert took_s < 10, took_s
     assert [one.status for one in overview(objects)] == ["whole"]
 
 
