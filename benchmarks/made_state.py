@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from driver import SHIM_JAR
@@ -68,8 +71,26 @@ def make_state(folder: Path, provider: str, key: str, rows: int) -> None:
     run_measured(_MAKE, str(folder), PROVIDERS[provider], key, str(rows), str(SHIM_JAR))
 
 
-def run_measured(code: str, *arguments: str) -> tuple[str, int]:
-    """Run a program; return its output, and the peak of its memory in MiB."""
+@dataclass(frozen=True)
+class Measured:
+    """A program that has ended.
+
+    Attributes:
+        output: what it printed.
+        whole_s: from its start to its end.
+        cpu_s: processor time of all its processes.
+        peak_mib: the largest sum of their resident memory.
+    """
+
+    output: str
+    whole_s: float
+    cpu_s: float
+    peak_mib: int
+
+
+def run_measured(code: str, *arguments: str) -> Measured:
+    """Run a program of Python to its end."""
+    before, began = os.times(), time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         stdout=subprocess.PIPE,
@@ -81,4 +102,11 @@ def run_measured(code: str, *arguments: str) -> tuple[str, int]:
         output, errors = process.communicate(timeout=_TIMEOUT_S)
     if process.returncode:
         raise SystemExit(f"a program failed:\n{errors[-4000:]}")
-    return output, memory.peak_bytes >> 20
+    after = os.times()
+    used_s = after.children_user + after.children_system
+    return Measured(
+        output,
+        round(time.monotonic() - began, 3),
+        round(used_s - before.children_user - before.children_system, 3),
+        memory.peak_bytes >> 20,
+    )

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -65,19 +63,15 @@ def main() -> int:
 def _measured(folder: Path, source: str, target: str) -> dict[str, Any]:
     moved = folder / "moved"
     shutil.rmtree(moved, ignore_errors=True)
-    before, began = os.times(), time.monotonic()
-    output, peak_mib = run_measured(_MOVE, str(folder / "checkpoint"), str(moved), target)
-    whole_s, after = time.monotonic() - began, os.times()
-    used_s = after.children_user + after.children_system
-    rows = int(output)
+    done = run_measured(_MOVE, str(folder / "checkpoint"), str(moved), target)
+    rows = int(done.output)
     run = {
         "source": source,
         "target": target,
         "rows": rows,
-        "whole_s": round(whole_s, 3),
-        "cpu_s": round(used_s - before.children_user - before.children_system, 3),
-        "rows_per_s": round(rows / whole_s),
-        "peak_mib": peak_mib,
+        "whole_s": done.whole_s,
+        "cpu_s": done.cpu_s,
+        "peak_mib": done.peak_mib,
     }
     print(json.dumps(run), flush=True)
     return run

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -82,20 +80,17 @@ def main() -> int:
 
 
 def _measured(reader: str, code: str, folder: Path, provider: str, shape: str) -> dict[str, Any]:
-    before, began = os.times(), time.monotonic()
-    output, peak_mib = run_measured(code, str(folder), str(SHIM_JAR))
-    whole_s, after = time.monotonic() - began, os.times()
-    rows, read_s = output.split()[-2:]
-    used_s = after.children_user + after.children_system
+    done = run_measured(code, str(folder), str(SHIM_JAR))
+    rows, read_s = done.output.split()[-2:]
     run = {
         "reader": reader,
         "provider": provider,
         "key": shape,
         "rows": int(rows),
-        "whole_s": round(whole_s, 3),
+        "whole_s": done.whole_s,
         "read_s": round(float(read_s), 3),
-        "cpu_s": round(used_s - before.children_user - before.children_system, 3),
-        "peak_mib": peak_mib,
+        "cpu_s": done.cpu_s,
+        "peak_mib": done.peak_mib,
     }
     print(json.dumps(run), flush=True)
     return run

@@ -5,6 +5,7 @@ Layer: cli, over `cairn.import_state`.
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 import click
@@ -120,10 +121,4 @@ def import_(
             )
             click.get_current_context().exit(Exit.FINDINGS)
         done = plan.apply(processes=processes, progress=show_move)
-    output.write_fields(
-        FIELDS,
-        [
-            [one.operator, one.store, one.family, one.partitions, one.keys, one.digest]
-            for one in done
-        ],
-    )
+    output.write_fields(FIELDS, [list(astuple(one)) for one in done])

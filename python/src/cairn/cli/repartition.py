@@ -5,6 +5,7 @@ Layer: cli, over `cairn.repartition`.
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from pathlib import Path
 
 import click
@@ -81,10 +82,4 @@ def repartition(
             )
             click.get_current_context().exit(Exit.FINDINGS)
         moved = plan.apply(processes=processes, local_dir=local_dir, progress=show_move)
-    output.write_fields(
-        FIELDS,
-        [
-            [one.operator, one.store, one.family, one.partitions, one.keys, one.digest]
-            for one in moved
-        ],
-    )
+    output.write_fields(FIELDS, [list(astuple(one)) for one in moved])

@@ -7,12 +7,11 @@ without input. Each store is written, read back, and compared with what was read
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from cairn.errors import ConfigError, InUseError, NotThereError
-from cairn.format.spark_log import CHECKPOINT_FORMAT, COMMITS_PREFIX, PROVIDER
+from cairn.errors import ConfigError, InUseError
+from cairn.format.spark_log import CHECKPOINT_FORMAT, PROVIDER
 from cairn.offline.appended_batch import AppendedBatch, find_unended, work_of_batch
 from cairn.offline.hold import list_unheld
 from cairn.offline.move.checks import movable_stores
@@ -20,7 +19,7 @@ from cairn.offline.move.moving import Move, read_results
 from cairn.offline.move.running import run_move
 from cairn.offline.move.totals import MovedFamily, checkpoint_ids, totals
 from cairn.offline.new_checkpoint import NewCheckpoint
-from cairn.reader.batch import BatchView
+from cairn.offline.plan import CommittedPlan
 from cairn.reader.spark.logs import class_of
 from cairn.reader.stores.base import ReadLimits
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 _COMMAND = "migrate"
 
 
-class MigrationPlan:
+class MigrationPlan(CommittedPlan):
     """What a migration does; ``apply`` does it. Close it, or use it in a ``with`` statement.
 
     Args:
@@ -63,44 +62,21 @@ class MigrationPlan:
     def __init__(
         self, source: Location, target: Location | None, provider: Provider, clock: Clock
     ) -> None:
-        self._source, self._target = source, target
-        self._clock = clock
+        super().__init__(source, clock)
+        self._target = target
         self.provider = provider
-        with ExitStack() as opened:
-            self._objects = opened.enter_context(source.open())
-            self._objects.cleans = False
+        with self._closed_on_failure():
             self._batches = self._list_batches()
-            if not self._batches.committed:
-                raise NotThereError(
-                    "the query has not committed a batch yet",
-                    object_name=self._objects.object_url(COMMITS_PREFIX),
-                    next_step="there is no state: start the query with a new checkpoint",
-                )
-            self.batch = self._batches.committed[-1]
-            self._view = BatchView(self._objects, self.batch)
             self.former = self._view.provider
             self._unended = self._find_unended() if target is None else None
             if target is None and self.former == provider and self._unended is None:
                 raise ConfigError(
                     f"the state is in the files of {provider} already",
-                    object_name=self._objects.url,
+                    object_name=self._checkpoint.url,
                     next_step="name another provider, or another place by --to",
                 )
             self.checkpoint_format = 1 if provider == "hdfs" else self._view.checkpoint_format
             self.stores = movable_stores(self._view, provider)
-            self._opened = opened.pop_all()
-
-    def close(self) -> None:
-        """Close the connections. Idempotent."""
-        self._opened.close()
-
-    def __enter__(self) -> Self:
-        """Return the plan."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the connections."""
-        self.close()
 
     def apply(
         self,
@@ -129,23 +105,16 @@ class MigrationPlan:
             CairnError: the target is not whole, and no driver starts on it.
         """
         if self._unended is not None and self.former == self.provider:
-            done = totals(read_results(self._objects, self._unended.results))
+            done = totals(read_results(self._checkpoint, self._unended.results))
             self._unended.end([asdict(one) for one in done])
             return done
         run = {"session": session, "processes": processes, "progress": progress}
         if self._target is None:
             with AppendedBatch(
-                self._objects, self._view, _COMMAND, self._work, self._clock
+                self._checkpoint, self._view, _COMMAND, self._work, self._clock
             ) as batch:
-                moved = self._run(self._source, batch.number, batch.record.results, local_dir, run)
-                done = totals(moved)
-                batch.finish(
-                    conf=self._conf,
-                    unique_ids=checkpoint_ids(moved, self.checkpoint_format),
-                    checkpoint_format=self.checkpoint_format,
-                    done=[asdict(one) for one in done],
-                )
-            return done
+                moved = self._run(self._location, batch.number, batch.record, local_dir, run)
+                return self._end(batch, moved)
         with self._target.open() as objects:
             new = NewCheckpoint(
                 objects, self._view, _COMMAND, self._work, keep_id=True, clock=self._clock
@@ -155,21 +124,27 @@ class MigrationPlan:
                     new.finish()
                     return tuple(MovedFamily.of(one) for one in new.record.done)
                 new.copy_spark_files()
-                moved = self._run(self._target, self.batch, new.record.results, local_dir, run)
+                moved = self._run(self._target, self.batch, new.record, local_dir, run)
                 self._require_same_logs()
-                done = totals(moved)
-                new.finish(
-                    conf=self._conf,
-                    unique_ids=checkpoint_ids(moved, self.checkpoint_format),
-                    checkpoint_format=self.checkpoint_format,
-                    done=[asdict(one) for one in done],
-                )
+                return self._end(new, moved)
+
+    def _end(
+        self, at: AppendedBatch | NewCheckpoint, moved: Mapping[StoreRef, Moved]
+    ) -> tuple[MovedFamily, ...]:
+        """Let the query go on from what was moved; return that."""
+        done = totals(moved)
+        at.finish(
+            conf=self._conf,
+            unique_ids=checkpoint_ids(moved, self.checkpoint_format),
+            checkpoint_format=self.checkpoint_format,
+            done=[asdict(one) for one in done],
+        )
         return done
 
     def _find_unended(self) -> Record | None:
         """Return the record of a batch that was committed before its record had ended."""
         work = work_of_batch(self.batch, self._work)
-        return find_unended(self._objects, _COMMAND, work, self._clock)
+        return find_unended(self._checkpoint, _COMMAND, work, self._clock)
 
     @property
     def _work(self) -> dict[str, object]:
@@ -186,19 +161,19 @@ class MigrationPlan:
         self,
         target: Location,
         batch: int,
-        results: str,
+        record: Record,
         local_dir: Path | None,
         run: Mapping[str, Any],
     ) -> dict[StoreRef, Moved]:
         conf = self._view.conf
         move = Move(
-            source=self._source,
+            source=self._location,
             source_batch=self.batch,
             target=target,
             batch=batch,
             checkpoint_format=self.checkpoint_format,
             conf=replace(conf, entry=conf.entry.with_conf(self._conf)),
-            results=results,
+            results=record.results,
             token=_COMMAND,
             memory_bytes=ReadLimits().memory_bytes,
             local_dir=None if local_dir is None else str(local_dir),
@@ -206,7 +181,7 @@ class MigrationPlan:
         return run_move(move, self.stores, **run)
 
     def _list_batches(self) -> Batches:
-        batches, hold = list_unheld(self._objects)
+        batches, hold = list_unheld(self._checkpoint)
         if hold is not None and self._target is not None:
             raise hold
         return batches
@@ -215,6 +190,6 @@ class MigrationPlan:
         if self._list_batches() != self._batches:
             raise InUseError(
                 "the query has gone on while its state was moved",
-                object_name=self._objects.url,
+                object_name=self._checkpoint.url,
                 next_step="stop it, delete the new checkpoint, and repeat the command",
             )

@@ -9,27 +9,26 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from cairn.checkpoint.presence import is_stored
 from cairn.checkpoint.stored_versions import StoredVersions
 from cairn.engine.directories import WorkerDirectories
-from cairn.errors import ConfigError, CorruptError, DataError, NotThereError, UnsupportedStateError
+from cairn.errors import ConfigError, CorruptError, DataError, UnsupportedStateError
 from cairn.format.names import manifest_name
-from cairn.format.spark_log import COMMITS_PREFIX, PARTITIONS
+from cairn.format.spark_log import PARTITIONS
 from cairn.offline.appended_batch import AppendedBatch
-from cairn.offline.hold import list_unheld
 from cairn.offline.move.moving import StoreRef, key_of_result
 from cairn.offline.move.placement import Placement
 from cairn.offline.move.running import MoveProgress, results_of, run_in_spark, run_move
 from cairn.offline.move.shuffle import Gather, Split, gather_in_spark
 from cairn.offline.move.target import target_family
 from cairn.offline.move.totals import MovedFamily, checkpoint_ids, totals
+from cairn.offline.plan import CommittedPlan
 from cairn.offline.spark_files import repartitioned_metadata
-from cairn.reader.batch import BatchView
 from cairn.reader.spark.logs import STRICT_DISTRIBUTION
 from cairn.reader.spark.operators import metadata_key
 from cairn.reader.stores.base import ReadLimits
@@ -47,7 +46,7 @@ _LIMIT = "globalLimit"
 _METADATA_V2 = "/_metadata/v2/"
 
 
-class RepartitionPlan:
+class RepartitionPlan(CommittedPlan):
     """What a repartition does; ``apply`` does it. Close it, or use it in a ``with`` statement.
 
     Args:
@@ -70,25 +69,13 @@ class RepartitionPlan:
     """
 
     def __init__(self, checkpoint: Location, partitions: int, clock: Clock) -> None:
-        self._location = checkpoint
-        self._clock = clock
-        self.partitions = partitions
         if partitions < 1:
             raise ConfigError(
                 f"a query cannot have {partitions} partitions", next_step="choose 1 or more"
             )
-        with ExitStack() as opened:
-            self._objects = opened.enter_context(checkpoint.open())
-            self._objects.cleans = False
-            batches, _ = list_unheld(self._objects)
-            if not batches.committed:
-                raise NotThereError(
-                    "the query has not committed a batch yet",
-                    object_name=self._objects.object_url(COMMITS_PREFIX),
-                    next_step="there is no state: start the query with a new checkpoint",
-                )
-            self.batch = batches.committed[-1]
-            self._view = BatchView(self._objects, self.batch)
+        super().__init__(checkpoint, clock)
+        self.partitions = partitions
+        with self._closed_on_failure():
             self._require_own()
             families = [one for each in self._view.operators for one in self._view.families(each)]
             for family in families:
@@ -102,22 +89,9 @@ class RepartitionPlan:
             if self.before == partitions:
                 raise ConfigError(
                     f"the query has {partitions} partitions already",
-                    object_name=self._objects.url,
+                    object_name=self._checkpoint.url,
                     next_step="choose another number",
                 )
-            self._opened = opened.pop_all()
-
-    def close(self) -> None:
-        """Close the connections. Idempotent."""
-        self._opened.close()
-
-    def __enter__(self) -> Self:
-        """Return the plan."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the connections."""
-        self.close()
 
     def apply(
         self,
@@ -149,10 +123,10 @@ class RepartitionPlan:
             CairnError: nothing has changed for the query.
         """
         work = {"before": self.before, "partitions": self.partitions}  # gc reads it
-        with AppendedBatch(self._objects, self._view, _COMMAND, work, self._clock) as batch:
+        with AppendedBatch(self._checkpoint, self._view, _COMMAND, work, self._clock) as batch:
             run = _Run(
                 self._halves(batch.number, batch.record.results, local_dir),
-                self._objects,
+                self._checkpoint,
                 _Progress(progress, self._count(with_reads=session is None)),
                 session,
                 processes,
@@ -209,10 +183,10 @@ class RepartitionPlan:
     def _write_metadata(self, batch: int) -> None:
         """Store the operators' metadata with the new number, where Spark has it per batch."""
         for operator in self._view.operators:
-            key = metadata_key(self._objects, operator.id, self.batch)
+            key = metadata_key(self._checkpoint, operator.id, self.batch)
             if key is not None and _METADATA_V2 in key:
-                data = repartitioned_metadata(self._objects, key, self.partitions)
-                self._objects.put(f"{key.rpartition('/')[0]}/{batch}", data)
+                data = repartitioned_metadata(self._checkpoint, key, self.partitions)
+                self._checkpoint.put(f"{key.rpartition('/')[0]}/{batch}", data)
 
     def _require_own(self) -> None:
         provider = self._view.provider
@@ -224,7 +198,7 @@ class RepartitionPlan:
         raise UnsupportedStateError(
             f"the state is in the files of Spark's own provider ({provider}), which get no other "
             "partitions here",
-            object_name=self._objects.url,
+            object_name=self._checkpoint.url,
             next_step=step,
         )
 

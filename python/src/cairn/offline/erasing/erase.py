@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from cairn.errors import (
     CairnError,
@@ -24,7 +23,7 @@ from cairn.errors import (
 )
 from cairn.format.names import CHANGELOG_PREFIX, ChangelogName, ManifestName, parse_name
 from cairn.offline import savepoint
-from cairn.offline.appended_batch import AppendedBatch, committed_batch, require_own
+from cairn.offline.appended_batch import AppendedBatch, require_own
 from cairn.offline.erasing.matching import KeyMatcher, WithoutKey, has_key, name_of
 from cairn.offline.erasing.scanning import StoreScan, scan
 from cairn.offline.move.committing import free_plain_name
@@ -33,6 +32,7 @@ from cairn.offline.move.moving import StoreRef
 from cairn.offline.move.running import run_move
 from cairn.offline.move.totals import checkpoint_ids
 from cairn.offline.parallel import in_parallel
+from cairn.offline.plan import CommittedPlan
 from cairn.offline.record import FOLDER, find_records
 from cairn.offline.stores import PartitionStore, cairn_stores
 from cairn.reader.batch import BatchView
@@ -78,7 +78,7 @@ class ErasedStore:
     objects: int
 
 
-class ErasePlan:
+class ErasePlan(CommittedPlan):
     """What is erased; ``apply`` does it. Close it, or use it in a ``with`` statement.
 
     Making the plan reads all objects of the stores that may have the key.
@@ -117,15 +117,10 @@ class ErasePlan:
         convert: Callable[[Any, pa.DataType], Any] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        self._location = checkpoint
-        self._clock = clock
         if not key:
             raise ConfigError("the key names no column", next_step="name at least one")
-        with ExitStack() as opened:
-            self._objects = opened.enter_context(checkpoint.open())
-            self._objects.cleans = False
-            self.batch = committed_batch(self._objects)
-            self._view = BatchView(self._objects, self.batch)
+        super().__init__(checkpoint, clock)
+        with self._closed_on_failure():
             require_own(self._view, "of which nothing is erased here")
             operators = (
                 self._view.operators if operator is None else (self._view.operator(operator),)
@@ -151,19 +146,6 @@ class ErasePlan:
             self._scans = () if self.is_committed else tuple(self._scan(matched, progress))
             self.stores = tuple(map(_as_erased, self._scans))
             self.savepoints = tuple(self._savepoints())
-            self._opened = opened.pop_all()
-
-    def close(self) -> None:
-        """Close the connections. Idempotent."""
-        self._opened.close()
-
-    def __enter__(self) -> Self:
-        """Return the plan."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the connections."""
-        self.close()
 
     def apply(
         self,
@@ -199,11 +181,11 @@ class ErasePlan:
             raise ConfigError(
                 f"these savepoints have the key, or need objects that have it: "
                 f"{', '.join(self.savepoints)}",
-                object_name=self._objects.url,
+                object_name=self._checkpoint.url,
                 next_step="let them be deleted, too: --savepoints",
             )
         refs = [StoreRef(one.operator, one.store, one.partition) for one in self.stores]
-        with AppendedBatch(self._objects, self._view, COMMAND, self._work, self._clock) as batch:
+        with AppendedBatch(self._checkpoint, self._view, COMMAND, self._work, self._clock) as batch:
             record = batch.record
             self._require_savepoints()
             self._note_deletions(record)
@@ -238,7 +220,7 @@ class ErasePlan:
 
     def _hash_of(self, key: Mapping[str, Any]) -> str:
         """Return what names the key in records: nobody reads it there, who does not know it."""
-        query = self._objects.get("metadata", max_bytes=_READ_BYTES_MAX).data
+        query = self._checkpoint.get("metadata", max_bytes=_READ_BYTES_MAX).data
         text = json.dumps(key, sort_keys=True, default=str)
         return hashlib.sha256(query + text.encode()).hexdigest()
 
@@ -250,7 +232,7 @@ class ErasePlan:
         )
         return NotThereError(
             f"no store has a key with the columns {', '.join(key)}; there are {names or 'none'}",
-            object_name=self._objects.url,
+            object_name=self._checkpoint.url,
             next_step="name some of these columns",
         )
 
@@ -290,9 +272,9 @@ class ErasePlan:
     def _savepoints(self) -> Iterator[str]:
         """Yield the savepoints that need objects of the stores."""
         ids = {one.store.id for one in self._scans}
-        for name in savepoint_names(self._objects):
+        for name in savepoint_names(self._checkpoint):
             try:
-                found = read_savepoint(self._objects, name)
+                found = read_savepoint(self._checkpoint, name)
             except CorruptError:
                 yield name
                 continue
@@ -308,7 +290,7 @@ class ErasePlan:
         if new := set(self._savepoints()) - set(self.savepoints):
             raise InUseError(
                 f"the savepoint {min(new)} was created meanwhile",
-                object_name=self._objects.url,
+                object_name=self._checkpoint.url,
                 next_step="repeat the command",
             )
 
@@ -336,15 +318,15 @@ class ErasePlan:
         is noted is used again: those of checkpoint format 1 that a driver may use have an id then.
         """
         key = f"{record.results}/{_DELETIONS}"
-        if any(info.key == key for info in self._objects.list(f"{record.results}/")):
+        if any(info.key == key for info in self._checkpoint.list(f"{record.results}/")):
             return
         folders = [f"{one.store.id.folder}/" for one in self._scans]
         for one in self._scans:
             self._free_names(one.store)
-        keys = [info.key for folder in folders for info in self._objects.list(folder)]
+        keys = [info.key for folder in folders for info in self._checkpoint.list(folder)]
         copies = [
             info.key
-            for info in self._objects.list(f"{FOLDER}/")
+            for info in self._checkpoint.list(f"{FOLDER}/")
             if "/removed/" in info.key
             and any(info.key.partition("/removed/")[2].startswith(folder) for folder in folders)
         ]
@@ -353,7 +335,7 @@ class ErasePlan:
             "savepoints": list(self.savepoints),
             "stores": [asdict(one) for one in self.stores],
         }
-        self._objects.put(key, json.dumps(noted).encode())
+        self._checkpoint.put(key, json.dumps(noted).encode())
 
     def _free_names(self, store: PartitionStore) -> None:
         """Rename the changelogs of versions that were given up, which have no id in their names."""
@@ -370,13 +352,15 @@ class ErasePlan:
 
     def _delete(self, record: Record) -> tuple[ErasedStore, ...]:
         """Delete what was noted, and end the record. REQUIRES: the batch is committed."""
-        data = self._objects.get(f"{record.results}/{_DELETIONS}", max_bytes=_RECORD_BYTES_MAX).data
+        data = self._checkpoint.get(
+            f"{record.results}/{_DELETIONS}", max_bytes=_RECORD_BYTES_MAX
+        ).data
         noted = json.loads(data)
-        there = set(savepoint_names(self._objects))
+        there = set(savepoint_names(self._checkpoint))
         for name in noted["savepoints"]:
             if name in there:
-                savepoint.delete(self._objects, name)
-        self._objects.delete(noted["keys"])
+                savepoint.delete(self._checkpoint, name)
+        self._checkpoint.delete(noted["keys"])
         stores = tuple(ErasedStore(**one) for one in noted["stores"])
         record.end(
             [
@@ -386,9 +370,15 @@ class ErasePlan:
         )
         return stores
 
+    def _noted(self, record: Record) -> dict[str, Any]:
+        """Return what a record's deletions are."""
+        key = f"{record.results}/{_DELETIONS}"
+        found = json.loads(self._checkpoint.get(key, max_bytes=_RECORD_BYTES_MAX).data)
+        return cast("dict[str, Any]", found)
+
     def _find_unfinished(self) -> Record | None:
         """Return the record of the same work whose batch is committed, and whose end is missing."""
-        for record in find_records(self._objects, self._clock):
+        for record in find_records(self._checkpoint, self._clock):
             steps = record.steps
             if record.command != COMMAND or record.is_ended or len(steps) != 1:
                 continue
@@ -405,12 +395,9 @@ class ErasePlan:
         A driver may have run a batch of this number, after the command was killed before its end.
         """
         try:
-            data = self._objects.get(
-                f"{record.results}/{_DELETIONS}", max_bytes=_RECORD_BYTES_MAX
-            ).data
-            first = json.loads(data)["stores"][0]
+            first = self._noted(record)["stores"][0]
             ref = (first["operator"], first["store"], first["partition"])
-            for store in cairn_stores(BatchView(self._objects, batch)):
+            for store in cairn_stores(BatchView(self._checkpoint, batch)):
                 if (store.id.operator, store.id.name, store.id.partition) == ref:
                     with store.open() as root:
                         versions = store.versions(root)

@@ -8,25 +8,25 @@ Rows pass through a local RocksDB, which sorts what memory does not hold.
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 
 from cairn.checkpoint.upload import SnapshotContent, SnapshotUploader, SnapshotWriter
-from cairn.errors import BusyError, InternalError
+from cairn.errors import BusyError
 from cairn.format import changelog
 from cairn.format.header import Base, ChangelogHeader
 from cairn.format.ops import OP_PUT
 from cairn.ids import CheckpointId, VersionRef
 from cairn.offline.move.committing import attempt_of, commit_version
 from cairn.offline.move.family_types import column_families
+from cairn.offline.move.sorted_rows import in_key_order
 from cairn.offline.move.stored_values import stored_values
 from cairn.offline.move.target import Written
 from cairn.reader.spark.logs import ROW_CHECKSUM
 from cairn.reader.stores.values import ValueForm
 from cairn.rocks import RocksDb, engine_description
-from cairn.store.rows.sorting import key_order
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,11 +109,7 @@ class CairnWriter:
             return
         rows = pa.Table.from_batches(self._run).combine_chunks().to_batches()[0]
         self._run, self._run_bytes = [], 0
-        found = key_order(rows)
-        if bool(found.repeats.any()):
-            raise InternalError("a key was given twice")
-        if found.order is not None:
-            rows = rows.take(cast("Any", found.order))
+        rows = in_key_order(rows)
         ingestion = self._db.new_ingestion(
             rows, self._target.version, self._lists, may_begin_lists=False
         )

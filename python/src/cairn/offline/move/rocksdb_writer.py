@@ -28,6 +28,7 @@ from cairn.checksum import crc32c, crc32c_file
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
 from cairn.errors import InternalError
 from cairn.offline.move.row_checksums import joined
+from cairn.offline.move.sorted_rows import in_key_order
 from cairn.offline.move.stored_values import stored_values
 from cairn.offline.move.target import Written
 from cairn.reader.spark.logs import ROW_CHECKSUM, TABLE_FORMAT
@@ -36,7 +37,6 @@ from cairn.reader.stores.columns import byte_count, concatenated
 from cairn.reader.stores.values import ValueForm
 from cairn.rocks import SparkDatabase
 from cairn.storage.files import translate_os_error
-from cairn.store.rows.sorting import key_order
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,14 +161,10 @@ class RocksDbWriter:
             for parts in zip(*self._rows, strict=True)
         )
         self._rows, self._bytes = [], 0
-        of_one_family = pa.array(np.zeros(len(keys), np.uint8))
-        sorting = key_order(pa.RecordBatch.from_arrays([of_one_family, keys], ["cf", "key"]))
-        if sorting.repeats.any():
-            raise InternalError("a key was given twice")
-        if sorting.order is not None:
-            order: Any = pa.array(sorting.order)
-            keys, values = keys.take(order), values.take(order)
-        self._database.add(keys, values)
+        one_family = pa.array(np.zeros(len(keys), np.uint8))
+        names = ["cf", "key", "value"]
+        rows = in_key_order(pa.RecordBatch.from_arrays([one_family, keys, values], names))
+        self._database.add(rows.column("key"), rows.column("value"))
 
     def _upload(self, path: Path) -> dict[str, Any]:
         """Upload an SST file and return its entry in the metadata."""

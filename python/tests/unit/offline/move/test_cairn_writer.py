@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,22 @@ from cairn.checkpoint.stored_versions import StoredVersions
 from cairn.checkpoint.transfers import TransferResources
 from cairn.errors import InternalError
 from cairn.format.names import ChangelogName, ManifestName, parse_name
+from cairn.location import open_location
 from cairn.offline.move import cairn_writer
 from cairn.offline.move.cairn_writer import CairnWriter
-from cairn.offline.move.target import TargetStore, Written
+from cairn.offline.move.family_types import column_families
+from cairn.offline.move.target import TargetStore, Written, target_family
+from cairn.offline.stores import cairn_stores
+from cairn.reader.batch import BatchView
 from cairn.reader.rows.stored import StoredRows
+from cairn.reader.spark.logs import list_batches
 from cairn.reader.stores.base import ReadLimits
 from cairn.reader.stores.cairn import CairnRows
 from cairn.rocks import RocksMemory
 from cairn.storage.base import ObjectStore
 from cairn.storage.memory import MemoryStore
+
+SAMPLE = Path(__file__).parents[5] / "examples" / "sample-checkpoint"
 
 
 @pytest.fixture
@@ -153,3 +161,29 @@ def test_a_failure_leaves_no_version(writing: Writing, objects: MemoryStore) -> 
 
     names = [parse_name(info.key.removeprefix("state/0/1/")) for info in objects.list("state/")]
     assert not [one for one in names if isinstance(one, (ChangelogName, ManifestName))]
+
+
+def test_families_are_those_that_the_provider_declares() -> None:
+    """Two languages make them: the provider of what Spark declares, a move of Spark's schemas."""
+    found = set()
+    with open_location(str(SAMPLE)) as objects:
+        view = BatchView(objects, list_batches(objects).committed[-1])
+        for store in cairn_stores(view):
+            with store.open() as root:
+                head = store.versions(root).read_header(store.version, store.checkpoint_id)
+            operator = view.operator(store.id.operator)
+            of = TargetStore(
+                provider="cairn",
+                store=store.id,
+                version=store.version,
+                checkpoint_format=2,
+                has_families=True,
+                families=tuple(target_family(one, "cairn") for one in view.families(operator)),
+                conf=view.conf,
+            )
+            made = column_families(of)
+            for stored in head.header.column_families:
+                if stored.name != "default":  # which operators with families never use
+                    assert replace(made[stored.name], id=stored.id) == stored
+                    found.add(stored.name)
+    assert {"by_product", "last_orders", "total", "left-keyWithIndexToValue"} < found
