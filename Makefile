@@ -67,7 +67,7 @@ INTEGRATION = $(PYTEST) integration-tests
 WITH_CONTROL = $(shell grep -rl --include='test_*.py' '^from harness.control import' integration-tests)
 PARITY = integration-tests/parity
 RECOVERY = integration-tests/faults integration-tests/recovery
-MOVES = integration-tests/moves
+OFFLINE = integration-tests/reader integration-tests/moves
 # What `make test` leaves out.
 QUICK = -m "not slow and not abfs and not tools"
 
@@ -79,7 +79,7 @@ test: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio toxiproxy $(STAMPS)/fl
 	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target integration-tests unit-tests engine-tests recovery-tests repository-tests parity-tests
 
 .PHONY: test-all
-test-all: test test-tools test-moves test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
+test-all: test test-tools test-offline test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
 	cd python && ../$(PY) -m pytest tests -m "abfs or (slow and not s3)" $(PYTEST_ARGS)
 	cd python && ../$(PY) -m pytest tests/property --hypothesis-profile thorough $(PYTEST_ARGS)
 	$(GRADLE) -Ptests='.*ModelTest' -Phistories=20 test
@@ -95,9 +95,9 @@ record-control: $(STAMPS)/venv shim s3a-jars hdfs-jars minio ## Run Spark's prov
 	$(if $(PYTEST_ARGS),,rm -rf integration-tests/recorded/$(MINOR))
 	CAIRN_TEST_CONTROL=record $(PYTEST) $(WITH_CONTROL) $(QUICK) $(PYTEST_ARGS)
 
-.PHONY: test-moves
-test-moves: $(STAMPS)/venv shim s3a-jars golden minio $(STAMPS)/class-archive ## Run the tests of whole queries that are moved, cloned, repartitioned, corrected
-	$(PYTEST) $(MOVES) --junitxml $(BUILD)/moves-tests.xml $(QUICK) $(PYTEST_ARGS)
+.PHONY: test-offline
+test-offline: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio $(STAMPS)/class-archive ## Run the tests of whole queries whose state is read, moved, cloned, repartitioned, corrected
+	$(PYTEST) $(OFFLINE) --junitxml $(BUILD)/offline-tests.xml $(QUICK) $(PYTEST_ARGS)
 
 .PHONY: test-s3
 test-s3: $(STAMPS)/venv minio versitygw s3-servers gcs ## Run the contract of an object store on versitygw and moto, on MinIO with encryption, a role and a proxy, and on gs
@@ -139,7 +139,7 @@ recovery-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)
 
 .PHONY: integration-tests
 integration-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the other tests of whole queries: storage, metadata, chaos, Spark's suites
-	$(INTEGRATION) $(addprefix --ignore ,integration-tests/repository $(PARITY) $(RECOVERY) $(MOVES)) --junitxml $(BUILD)/integration-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
+	$(INTEGRATION) $(addprefix --ignore ,integration-tests/repository $(PARITY) $(RECOVERY) $(OFFLINE)) --junitxml $(BUILD)/integration-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: check
 check: $(STAMPS)/venv $(STAMPS)/google-java-format $(STAMPS)/spark-jars ## Check format, lint, types, layers, sizes and documents, as the CI does

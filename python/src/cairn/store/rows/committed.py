@@ -6,7 +6,6 @@ may be merged, written into the database, or added.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
 # Rows of each run that are merged at once, at least.
 _MIN_MERGED_ROWS = 256
+# Rows of the database that are merged at once: each costs as much as five of a run.
+_MAX_DATABASE_ROWS = 2048
 _COUNT_PAGE_ROWS = 4096
 _COUNT_PAGE_BYTES = 1 << 20
 
@@ -127,20 +128,14 @@ class CommittedRows:
         runs = self.runs.of_family(cf)
         committed_count = len(runs)
         runs += spill.of_family(cf)
-        keys: list[bytes] = []
-        values: list[bytes] = []
-        through: bytes | None = None
         drops = [index for index, run in enumerate(runs) if cf in run.dropped]
         if drops:
             runs = runs[drops[-1] + 1 :]
             committed_count = max(0, committed_count - drops[-1] - 1)
-        else:
-            keys, values, through = self._scan_database(request)
-        if not runs:
-            return Page(Layers(_column(keys), _column(values)).merged(limits)[0], through)
         parts = []
+        through: bytes | None = None
         # What a run has behind the last key of another one is read again for the next rows.
-        limit_rows = max(_MIN_MERGED_ROWS, request.limit_rows // len(runs))
+        limit_rows = max(_MIN_MERGED_ROWS, request.limit_rows // max(1, len(runs)))
         for run in runs:
             first, stop, more = run.first_rows(
                 cf,
@@ -152,9 +147,15 @@ class CommittedRows:
             parts.append((run, first, stop))
             if more and (through is None or run.key(stop - 1) < through):
                 through = run.key(stop - 1)
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        if not drops:
+            # Runs of many deletes reach less far than as many rows of the database.
+            keys, values, more = self._scan_database(request, through, is_alone=not runs)
+            through = keys[-1] if more else through
+        if not runs:
+            return Page(Layers(_column(keys), _column(values)).merged(limits)[0], through)
         if through is not None:
-            count = bisect_right(keys, through)
-            keys, values = keys[:count], values[:count]
             parts = [(run, first, run.rows_up_to(cf, through, stop)) for run, first, stop in parts]
         writes = [run.rows.slice(first, stop - first) for run, first, stop in parts]
         layers = Layers(_column(keys), _column(values), writes, committed_count)
@@ -163,16 +164,20 @@ class CommittedRows:
             through = rows.column("key")[-1].as_py()
         return Page(rows, through)
 
-    def _scan_database(self, request: ScanRequest) -> tuple[list[bytes], list[bytes], bytes | None]:
+    def _scan_database(
+        self, request: ScanRequest, through: bytes | None, *, is_alone: bool
+    ) -> tuple[list[bytes], list[bytes], bool]:
+        """Return keys and values up to ``through``, and whether more follow up to there."""
+        limit_rows = request.limit_rows
         page = self.database.scan(
             request.cf,
             start=request.start,
             inclusive=request.inclusive,
-            end=request.end,
-            limit_rows=request.limit_rows,
+            end=request.end if through is None else through + b"\0",
+            limit_rows=limit_rows if is_alone else min(limit_rows, _MAX_DATABASE_ROWS),
             limit_bytes=request.limit_bytes,
         )
-        return page.keys, page.values, page.keys[-1] if page.more else None
+        return page.keys, page.values, page.more
 
     def count_keys(self, cf: int) -> Iterator[int]:
         """Yield the number of keys counted so far, page by page; the last is the count.

@@ -40,7 +40,7 @@ _MAX_RANGES_BYTES = 1 << 20
 _STEP_NS = 2_000_000
 _STRIDE_KEYS = 512
 # Rows that a step of a scan over runs reads of each of them.
-_MERGE_STRIDE_ROWS = 2048
+_MERGE_STRIDE_ROWS = 8192
 _RANGES_PER_STEP = 256
 
 

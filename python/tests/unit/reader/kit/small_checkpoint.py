@@ -125,4 +125,7 @@ class SmallCheckpoint:
     def _put(self, key: str, data: bytes) -> None:
         path = self.folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        # As Spark and Cairn do: who looks meanwhile sees the whole file or none.
+        unfinished = path.with_name(f".{path.name}.tmp")
+        unfinished.write_bytes(data)
+        unfinished.replace(path)
