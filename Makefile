@@ -68,6 +68,7 @@ WITH_CONTROL = $(shell grep -rl --include='test_*.py' '^from harness.control imp
 PARITY = integration-tests/parity
 RECOVERY = integration-tests/faults integration-tests/recovery
 OFFLINE = integration-tests/reader integration-tests/moves
+OFFLINE_UNIT = tests/unit/offline
 # What `make test` leaves out.
 QUICK = -m "not slow and not abfs and not tools"
 
@@ -95,9 +96,11 @@ record-control: $(STAMPS)/venv shim s3a-jars hdfs-jars minio ## Run Spark's prov
 	$(if $(PYTEST_ARGS),,rm -rf integration-tests/recorded/$(MINOR))
 	CAIRN_TEST_CONTROL=record $(PYTEST) $(WITH_CONTROL) $(QUICK) $(PYTEST_ARGS)
 
+# Exit code 5: PYTEST_ARGS selects none of these.
 .PHONY: test-offline
-test-offline: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio $(STAMPS)/class-archive ## Run the tests of whole queries whose state is read, moved, cloned, repartitioned, corrected
-	$(PYTEST) $(OFFLINE) --junitxml $(BUILD)/offline-tests.xml $(QUICK) $(PYTEST_ARGS)
+test-offline: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio $(STAMPS)/class-archive ## Run the tests of whole queries whose state is read, moved, cloned, repartitioned, corrected, and of the package that does it
+	cd python && { ../$(PY) -m pytest $(OFFLINE_UNIT) $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]; }
+	$(PYTEST) $(OFFLINE) --junitxml $(BUILD)/offline-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: test-s3
 test-s3: $(STAMPS)/venv minio versitygw s3-servers gcs ## Run the contract of an object store on versitygw and moto, on MinIO with encryption, a role and a proxy, and on gs
@@ -113,7 +116,7 @@ python-tests: unit-tests engine-tests ## Run the tests of the Python package alo
 # Exit code 5: PYTEST_ARGS selects none of these.
 .PHONY: unit-tests
 unit-tests: $(STAMPS)/venv shim golden minio
-	cd python && { ../$(PY) -m pytest tests/unit $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]; }
+	cd python && { ../$(PY) -m pytest tests/unit --ignore $(OFFLINE_UNIT) $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]; }
 
 .PHONY: engine-tests
 engine-tests: $(STAMPS)/venv shim hdfs-jars golden minio

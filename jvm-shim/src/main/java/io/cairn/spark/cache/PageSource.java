@@ -26,6 +26,11 @@ final class PageSource {
     return checked(source.scan(request, families.version()));
   }
 
+  /** Requests a page at the cached version and returns without it. */
+  PendingRows start(ScanRequest request) {
+    return source.startScan(request, families.version());
+  }
+
   /** Requests the rows of ranges and returns without the reply. */
   PendingRows startRanges(Answer.Ranges ranges) {
     return source.startRanges(

@@ -5,6 +5,7 @@ import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.Entry;
 import io.cairn.spark.cache.memory.MemoryAccount;
 import io.cairn.spark.cache.memory.Slabs;
+import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
@@ -55,8 +56,14 @@ final class Refill {
     try {
       for (CachedFamily family : some) {
         boolean goesOn = !family.isComplete && !stops.getAsBoolean();
+        PendingRows following = null;
         while (goesOn) {
-          RowPage page = pages.read(nextPage(family));
+          RowPage page = following == null ? null : pages.take(following);
+          if (page == null) {
+            page = pages.read(firstPage(family));
+          }
+          // The worker reads it while the rows of this one are added.
+          following = page.more ? pages.start(pageAfter(family, page)) : null;
           cost += costOf(page);
           goesOn = addAll(family, page) && page.more && !stops.getAsBoolean();
         }
@@ -76,13 +83,22 @@ final class Refill {
     return cost;
   }
 
-  private ScanRequest nextPage(CachedFamily family) {
+  /** The request for the page with which the refill begins or goes on. */
+  private ScanRequest firstPage(CachedFamily family) {
     if (!family.isRefilling()) {
       // The entries of absent keys are dropped, and with them what the engine may not have yet.
       families.require(families.version());
       family.startRefill();
     }
-    byte[] from = family.refilledThrough();
+    return pageAfter(family, family.refilledThrough());
+  }
+
+  private ScanRequest pageAfter(CachedFamily family, RowPage page) {
+    page.key(page.count - 1, key);
+    return pageAfter(family, key.toArray());
+  }
+
+  private static ScanRequest pageAfter(CachedFamily family, byte[] from) {
     return new ScanRequest(family.id, from, from == null, null, PAGE_ROWS, PAGE_BYTES);
   }
 

@@ -124,6 +124,11 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   }
 
   @Override
+  public PendingRows startScan(ScanRequest request, long requireApplied) {
+    return start(FrameKind.SCAN, requireApplied, () -> Frames.scan(writer, request));
+  }
+
+  @Override
   public PendingRows startGet(int family, byte[][] keys, int count, long requireApplied) {
     return start(FrameKind.GET, requireApplied, () -> Frames.get(writer, family, keys, count));
   }

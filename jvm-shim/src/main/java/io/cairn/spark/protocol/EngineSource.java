@@ -24,6 +24,9 @@ public interface EngineSource {
    */
   RowPage scan(ScanRequest request, long requireApplied);
 
+  /** Sends the request of {@link #scan} and returns without its reply; see {@link #startGet}. */
+  PendingRows startScan(ScanRequest request, long requireApplied);
+
   /**
    * Sends the request of {@link #get} and returns without its reply. The caller does its own work
    * meanwhile, or other calls of the source.

@@ -226,6 +226,11 @@ public final class CacheBenchmark {
     }
 
     @Override
+    public PendingRows startScan(ScanRequest request, long requireApplied) {
+      return () -> scan(request, requireApplied);
+    }
+
+    @Override
     public PendingRows startGet(int family, byte[][] keys, int count, long requireApplied) {
       return () -> get(family, keys, count, requireApplied);
     }

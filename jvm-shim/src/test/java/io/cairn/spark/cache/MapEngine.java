@@ -320,6 +320,11 @@ final class MapEngine implements EngineSource {
   }
 
   @Override
+  public PendingRows startScan(ScanRequest request, long requireApplied) {
+    return pending(scan(request, requireApplied));
+  }
+
+  @Override
   public PendingRows startGet(int family, byte[][] keys, int count, long requireApplied) {
     return pending(get(family, keys, count, requireApplied, new RowPage()));
   }
