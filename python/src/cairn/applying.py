@@ -80,7 +80,7 @@ def apply_in_arrow_with_state(
             "the schemas of output and state are structs",
             next_step="write them as columns, such as 'key bigint, count bigint'",
         )
-    made = ArrowStateFunction(
+    made: Any = ArrowStateFunction(
         func, takes_chunk=_takes_chunk(func), output=output, state=state, timeout=timeout
     )
     frame = grouped.applyInPandasWithState(made, output, state, mode, timeout)

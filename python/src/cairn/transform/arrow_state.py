@@ -7,20 +7,27 @@ of the keys, in the order in which these came. Spec: docs/adr/0051-whole-batches
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 from pyspark.serializers import CPickleSerializer
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 from pyspark.worker_util import read_command
 
 from cairn.errors import ArrowStateError
-from cairn.transform.arrow_types import as_table, columns_of, fitted, refuse_nulls
+from cairn.transform.arrow_types import (
+    Column,
+    arrow_type,
+    as_table,
+    columns_of,
+    fitted,
+    refuse_nulls,
+)
 from cairn.transform.chunk import Chunk
 from cairn.transform.state_table import StateTables
 
@@ -75,11 +82,11 @@ class ArrowStateFunction:
                 the bound of the rows of a batch.
         """
         tables = StateTables(self._state, self._timeout)
+        has_timed_out, size = facts["has_timed_out"], facts["max_records"]
         for batch in batches:
-            rows, sent = batch.columns
+            rows, sent = cast("list[Column]", batch.columns)
             is_first = sent.is_valid()
             state = tables.table(sent.filter(is_first))
-            has_timed_out = facts["has_timed_out"]
             key_of_row = np.cumsum(is_first.to_numpy(zero_copy_only=False), dtype=np.int32) - 1
             chunk = Chunk(
                 has_timed_out=has_timed_out,
@@ -94,11 +101,12 @@ class ArrowStateFunction:
             try:
                 output, new_state = self._pair(made)
                 stored = tables.stored(new_state, state, chunk)
-                parts = self._output_structs(output, facts["max_records"])
+                parts = self._output_structs(output, size)
             except ArrowStateError as error:
                 error.message = f"{self.__name__}: {error.message}"
                 raise
-            yield from _batches(parts, stored, facts["max_records"])
+            states = [stored.slice(begin, size) for begin in range(0, len(stored), size)]
+            yield from _side_by_side(parts, states, (self._output_type, stored.type))
 
     def _pair(self, made: Any) -> tuple[Any, Any]:  # noqa: ANN401
         if isinstance(made, tuple) and len(made) == 2:  # noqa: PLR2004 - output and state
@@ -108,43 +116,41 @@ class ArrowStateFunction:
             next_step="return a tuple of two tables: the output, or None, and new_state",
         )
 
-    def _output_structs(self, output: Any, max_records: int) -> list[pa.StructArray]:  # noqa: ANN401
+    def _output_structs(self, output: Any, max_records: int) -> list[Column]:  # noqa: ANN401
         if output is None:
             return []
         table = as_table(output, "output")
         columns_of(table, self._output.names, [], "output")
-        columns, wanted = [], to_arrow_type(self._output, timezone="UTC")
-        for field, of in zip(self._output.fields, wanted, strict=True):
+        columns = []
+        for field, of in zip(self._output.fields, self._output_type, strict=True):
             what = f"output: column {field.name!r}"
             column = fitted(table.column(field.name), of.type, what)
             refuse_nulls(column, field, what)
             columns.append(column)
-        made = pa.table(columns, schema=pa.schema(list(wanted))).combine_chunks()
-        parts = made.to_batches(max_chunksize=max_records)
-        return [part.to_struct_array() for part in parts if part.num_rows]
+        made = pa.table(columns, schema=pa.schema(list(self._output_type))).combine_chunks()
+        return [part.to_struct_array() for part in made.to_batches(max_chunksize=max_records)]
+
+    @functools.cached_property
+    def _output_type(self) -> pa.StructType:
+        return arrow_type(self._output)
 
 
-def _batches(
-    output: list[pa.StructArray], stored: pa.StructArray, max_records: int
-) -> Iterator[pa.RecordBatch]:
-    """Return batches with output and state side by side; the shorter column ends with nulls."""
-    states = [stored.slice(begin, max_records) for begin in range(0, len(stored), max_records)]
-    for rows, state in itertools.zip_longest(output, states):
-        columns = [rows if rows is not None else None, state if state is not None else None]
-        length = max(len(column) for column in columns if column is not None)
-        types = (output[0].type if output else pa.struct([]), stored.type)
-        yield pa.record_batch(
-            [_padded(column, length, of) for column, of in zip(columns, types, strict=True)],
-            names=["output", "state"],
-        )
+def _side_by_side(
+    output: list[Column], states: list[Column], types: tuple[pa.DataType, ...]
+) -> _Batches:
+    """Return batches with a part of each; the shorter part ends with nulls."""
+    for parts in itertools.zip_longest(output, states):
+        length = max(len(part) for part in parts if part is not None)
+        columns = [_padded(part, length, of) for part, of in zip(parts, types, strict=True)]
+        yield pa.record_batch(columns, names=["output", "state"])
 
 
-def _padded(column: pa.StructArray | None, length: int, of: pa.DataType) -> pa.StructArray:
-    if column is None:
-        return pa.nulls(length, of)
-    if len(column) == length:
-        return column
-    return pa.concat_arrays([column, pa.nulls(length - len(column), of)])
+def _padded(part: Column | None, length: int, of: pa.DataType) -> Column:
+    if part is None:
+        return pa.nulls(length, cast("Any", of))
+    if len(part) == length:
+        return part
+    return pa.concat_arrays([part, pa.nulls(length - len(part), cast("Any", of))])
 
 
 def load(function: bytes, facts: bytes) -> tuple[Callable[[_Batches], _Batches], StructType]:
@@ -158,6 +164,7 @@ def load(function: bytes, facts: bytes) -> tuple[Callable[[_Batches], _Batches],
     known = json.loads(facts)
 
     def run(batches: _Batches) -> _Batches:
-        return users.results(batches, known)
+        made: _Batches = users.results(batches, known)
+        return made
 
     return run, return_type

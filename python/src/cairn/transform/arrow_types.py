@@ -1,16 +1,21 @@
-"""Fits tables that users make to the types of Spark's schemas, or says which column does not fit."""
+"""Fits tables that users make to the types of Spark's schemas, or names the wrong column."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pyarrow.types as pt
 from pyspark.sql import types
+from pyspark.sql.pandas.types import to_arrow_type
 
 from cairn.errors import ArrowStateError
+
+# The stubs of pyarrow know arrays of known types alone.
+pc: Any = pyarrow.compute
+Column = Any  # an array or a chunked array
 
 _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
     ("null", pt.is_null),
@@ -47,6 +52,24 @@ _WIDER = {
     ("integer", "decimal"),
     ("float", "double"),
 }
+
+
+def arrow_type(schema: types.StructType) -> pa.StructType:
+    """Return the type of Arrow of a schema; `refuse_nulls` checks which fields are nullable."""
+    made: Any = to_arrow_type(_nullable(schema), timezone="UTC")
+    return cast("pa.StructType", made)
+
+
+def _nullable(of: types.DataType) -> types.DataType:
+    if isinstance(of, types.StructType):
+        return types.StructType(
+            [types.StructField(one.name, _nullable(one.dataType)) for one in of.fields]
+        )
+    if isinstance(of, types.ArrayType):
+        return types.ArrayType(_nullable(of.elementType))
+    if isinstance(of, types.MapType):
+        return types.MapType(_nullable(of.keyType), _nullable(of.valueType))
+    return of
 
 
 def as_table(made: Any, what: str) -> pa.Table:  # noqa: ANN401 - any engine's table
@@ -87,7 +110,7 @@ def columns_of(table: pa.Table, names: Sequence[str], optional: Sequence[str], w
             )
 
 
-def fitted(column: pa.ChunkedArray, target: pa.DataType, what: str) -> pa.ChunkedArray:
+def fitted(column: Column, target: pa.DataType, what: str) -> Column:
     """Return a column in its type; numbers are widened or narrowed where no value changes.
 
     Raises:
@@ -103,7 +126,7 @@ def fitted(column: pa.ChunkedArray, target: pa.DataType, what: str) -> pa.Chunke
         raise ArrowStateError(f"{what} does not fit into {target}: {error}") from error
 
 
-def _is_castable(source: pa.DataType, target: pa.DataType) -> bool:
+def _is_castable(source: Any, target: Any) -> bool:  # noqa: ANN401 - types of Arrow
     if pt.is_dictionary(source):
         source = source.value_type
     given, wanted = _kind(source), _kind(target)
@@ -129,7 +152,7 @@ def _kind(of: pa.DataType) -> str:
     return next((name for name, is_kind in _KINDS if is_kind(of)), "")
 
 
-def refuse_nulls(column: pa.Array | pa.ChunkedArray, field: types.StructField, what: str) -> None:
+def refuse_nulls(column: Column, field: types.StructField, what: str) -> None:
     """Check that a column has nulls only where its field allows them, also inside of values.
 
     Raises:
@@ -145,7 +168,7 @@ def refuse_nulls(column: pa.Array | pa.ChunkedArray, field: types.StructField, w
             _refuse_nulls_inside(chunk, field.dataType, what)
 
 
-def _refuse_nulls_inside(array: pa.Array, of: types.DataType, what: str) -> None:
+def _refuse_nulls_inside(array: Column, of: types.DataType, what: str) -> None:
     if isinstance(of, types.StructType):
         present = array.filter(array.is_valid())
         for part, field in zip(present.flatten(), of.fields, strict=True):

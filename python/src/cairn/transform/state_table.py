@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.types import StructType
 
 from cairn.errors import ArrowStateError
-from cairn.transform.arrow_types import as_table, columns_of, fitted, refuse_nulls
+from cairn.transform.arrow_types import (
+    Column,
+    arrow_type,
+    as_table,
+    columns_of,
+    fitted,
+    pc,
+    refuse_nulls,
+)
 
 if TYPE_CHECKING:
     from cairn.transform.chunk import Chunk
@@ -38,11 +44,11 @@ class StateTables:
 
     def __init__(self, schema: StructType, timeout: str) -> None:
         self._fields = schema.fields
-        self._type = to_arrow_type(schema, timezone="UTC")
+        self._type = arrow_type(schema)
         self._timeout = timeout
         self._has_timeout = timeout != GroupStateTimeout.NoTimeout
 
-    def table(self, sent: pa.StructArray) -> pa.Table:
+    def table(self, sent: Column) -> pa.Table:
         """Return `state`: one row per key, in the order of the JVM.
 
         Args:
@@ -83,9 +89,7 @@ class StateTables:
             _refuse_values_of_nothing(column, exists, what)
             refuse_nulls(column.filter(exists), field, what)
             values.append(column)
-        value = pa.StructArray.from_arrays(
-            values, fields=list(self._type), mask=pc.invert(exists)
-        )
+        value = pa.StructArray.from_arrays(values, fields=list(self._type), mask=pc.invert(exists))
         timeout = (
             self._timeouts(table, state, chunk)
             if self._has_timeout
@@ -93,7 +97,7 @@ class StateTables:
         )
         return pa.StructArray.from_arrays([value, timeout], names=["value", "timeout"])
 
-    def _exists(self, table: pa.Table) -> pa.BooleanArray:
+    def _exists(self, table: pa.Table) -> Column:
         if EXISTS not in table.column_names:
             return pa.repeat(True, table.num_rows)  # noqa: FBT003 - pyarrow's value
         what = f"{_WHAT}: column {EXISTS!r}"
@@ -105,7 +109,7 @@ class StateTables:
             )
         return exists
 
-    def _timeouts(self, table: pa.Table, state: pa.Table, chunk: Chunk) -> pa.Int64Array:
+    def _timeouts(self, table: pa.Table, state: pa.Table, chunk: Chunk) -> Column:
         what = f"{_WHAT}: column {TIMEOUT!r}"
         timeouts = _one(fitted(table.column(TIMEOUT), pa.int64(), what))
         if self._timeout == GroupStateTimeout.ProcessingTimeTimeout:
@@ -126,7 +130,7 @@ class StateTables:
         return timeouts
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
+def _one(column: Column) -> Column:
     """Return the column of a chunk's keys as one array."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
@@ -137,7 +141,7 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return array
 
 
-def _refuse_values_of_nothing(column: pa.Array, exists: pa.BooleanArray, what: str) -> None:
+def _refuse_values_of_nothing(column: Column, exists: Column, what: str) -> None:
     lost = pc.sum(pc.and_(column.is_valid(), pc.invert(exists))).as_py()
     if lost:
         raise ArrowStateError(
@@ -166,13 +170,13 @@ def _places(table: pa.Table, state: pa.Table, keys: list[str]) -> _Numbers | Non
         state.num_rows,
         table.num_rows,
     )
-    order = np.argsort(given, kind="stable")
+    order: _Numbers = np.argsort(given, kind="stable")
     given = given[order]
-    places = np.searchsorted(given, wanted)
-    is_there = np.zeros(len(wanted), dtype=bool)
+    places: _Numbers = np.searchsorted(given, wanted)
+    is_there: _Numbers = np.zeros(len(wanted), dtype=bool)
     is_inside = places < len(given)
     is_there[is_inside] = given[places[is_inside]] == wanted[is_inside]
-    repeated = order[1:][given[1:] == given[:-1]]
+    repeated: _Numbers = order[1:][given[1:] == given[:-1]]
     unknown = order[~np.isin(given, wanted)]
     for how, found, source in (
         ("has keys that are not in the chunk", unknown, table),
@@ -190,7 +194,7 @@ def _places(table: pa.Table, state: pa.Table, keys: list[str]) -> _Numbers | Non
 
 
 def _numbered(
-    columns: list[tuple[pa.ChunkedArray, pa.ChunkedArray]], wanted: int, given: int
+    columns: list[tuple[Column, Column]], wanted: int, given: int
 ) -> tuple[_Numbers, _Numbers]:
     """Number the different keys of both tables: equal keys have equal numbers."""
     numbers = np.zeros(wanted + given, dtype=np.int64)
@@ -202,12 +206,12 @@ def _numbered(
     return numbers[:wanted], numbers[wanted:]
 
 
-def _codes(column: pa.ChunkedArray) -> _Numbers:
+def _codes(column: Column) -> _Numbers:
     if pt.is_nested(column.type):
         seen: dict[Any, int] = {}
         frozen = (_frozen(value) for value in column.to_pylist())
         return np.array([seen.setdefault(value, len(seen)) for value in frozen], dtype=np.int64)
-    array = column.combine_chunks()
+    array: Column = column.combine_chunks()
     if pt.is_floating(column.type):
         array = pc.add(array, pa.scalar(0.0, column.type))  # -0.0 is the key 0.0
     codes: _Numbers = array.dictionary_encode(null_encoding="encode").indices.to_numpy()
