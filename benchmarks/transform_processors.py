@@ -19,12 +19,14 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
 
 import cairn
 
+# The stubs of pyarrow know arrays of known types alone.
+pc: Any = pyarrow.compute
 # A timer ends this long after the newest row of its key: in the next batch of transform.py.
 TIMER_MS = 30_000
 

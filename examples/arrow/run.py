@@ -50,8 +50,8 @@ def visits(
             }
         )
         return ended, gone
-    before = pc.fill_null(state["clicks"], 0).to_numpy()
-    clicks = before + np.bincount(chunk.key_of_row, minlength=state.num_rows)
+    before = pc.coalesce(state["clicks"], pa.scalar(0))
+    clicks = np.asarray(before) + np.bincount(chunk.key_of_row, minlength=state.num_rows)
     ends_ms = np.full(state.num_rows, chunk.processing_time_ms + IDLE_MS)
     return None, pa.table({"user": state["user"], "clicks": clicks, "timeout_ms": ends_ms})
 

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-import cairn
+if TYPE_CHECKING:
+    import cairn
 
 # Spark's Python workers cannot import this module: its functions are pickled by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
@@ -156,7 +157,8 @@ def _now_ms(state: GroupState, timeout: str) -> int:
 def _in_arrow(timeout: str) -> Callable[..., tuple[pa.Table, pa.Table]]:
     def function(rows: pa.Table, state: pa.Table, chunk: cairn.Chunk) -> tuple[pa.Table, pa.Table]:
         by_key: list[list[Values]] = [[] for _ in range(state.num_rows)]
-        for number, row in zip(chunk.key_of_row.to_pylist(), rows.to_pylist(), strict=True):
+        of_row: list[Any] = chunk.key_of_row.to_pylist()
+        for number, row in zip(of_row, rows.to_pylist(), strict=True):
             by_key[number].append(row)
         event_time = timeout == GroupStateTimeout.EventTimeTimeout
         now_ms = chunk.watermark_ms if event_time else chunk.processing_time_ms
@@ -184,17 +186,17 @@ def _in_arrow(timeout: str) -> Callable[..., tuple[pa.Table, pa.Table]]:
                 changed["timeout_ms"] = ends
             after.append({**dict.fromkeys(FIELDS), **(values or {}), **changed})
         after.reverse()  # any order
-        schema = pa.schema(
-            [
-                ("k", pa.int32()),
-                ("name", pa.string()),
-                ("n", pa.int64()),
-                ("what", pa.string()),
-                ("total", pa.string()),
-                ("last_ts", pa.timestamp("us", "UTC")),
-            ]
+        fields: list[tuple[str, pa.DataType]] = [
+            ("k", pa.int32()),
+            ("name", pa.string()),
+            ("n", pa.int64()),
+            ("what", pa.string()),
+            ("total", pa.string()),
+            ("last_ts", pa.timestamp("us", "UTC")),
+        ]
+        return pa.Table.from_pylist(output, pa.schema(fields)), pa.Table.from_pylist(
+            after, state.schema
         )
-        return pa.Table.from_pylist(output, schema), pa.Table.from_pylist(after, state.schema)
 
     return function
 
@@ -214,6 +216,8 @@ def steps(form: str, timeout: str) -> Callable[[DataFrame, DataFrame], DataFrame
             return grouped.applyInPandasWithState(
                 _in_pandas(timeout), OUTPUT, STATE, "append", timeout
             )
+        import cairn  # noqa: PLC0415 - the Python of another minor may lack it
+
         return cairn.apply_in_arrow_with_state(
             grouped, _in_arrow(timeout), OUTPUT, STATE, "append", timeout
         )

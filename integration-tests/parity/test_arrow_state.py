@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pytest
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame
@@ -39,6 +39,8 @@ pytestmark = [
     pytest.mark.skipif(MINOR != "4.3", reason="apply_in_arrow_with_state is for Spark 4.3"),
 ]
 
+# The stubs of pyarrow know arrays of known types alone.
+pc: Any = pyarrow.compute
 MAX_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 FILES = 3
 KEYS = 20
@@ -62,8 +64,8 @@ def assert_equal(single: Run, chunks: Run) -> None:
         for one, other in zip(counts, chunks.record.counts[batch], strict=True):
             assert (one[0], one[3]) == (other[0], other[3]), f"rows of state or late, batch {batch}"
     (view,) = single.operator.views
-    batch = {"batchId": single.record.last_batch}
-    assert chunks.state(view, **batch) == single.state(view, **batch)
+    last = single.record.last_batch
+    assert chunks.state(view, batchId=last) == single.state(view, batchId=last)
 
 
 @pytest.mark.parametrize(
@@ -256,6 +258,21 @@ def test_names_that_come_twice_are_refused(tmp_path: Path) -> None:
         run.operator = replace(run.operator, plan=counts(count, state))
         with pytest.raises(ConfigError, match=f"state would have two columns named '{name}'"):
             run.start()
+
+
+def test_a_frame_without_keys_is_refused(tmp_path: Path) -> None:
+    """Spark would fail in the first batch, with a message about its own plan."""
+    run = run_of(count, tmp_path)
+
+    def plan(left: DataFrame, _: DataFrame) -> DataFrame:
+        every = left.groupBy()
+        return cairn.apply_in_arrow_with_state(
+            every, count, "n bigint", "n bigint", "append", "NoTimeout"
+        )
+
+    run.operator = replace(run.operator, plan=plan)
+    with pytest.raises(ConfigError, match="grouped by no column"):
+        run.start()
 
 
 def test_unchanged_state_is_not_written(tmp_path: Path) -> None:

@@ -49,8 +49,9 @@ def apply_in_arrow_with_state(
         timeout: ``NoTimeout``, ``ProcessingTimeTimeout`` or ``EventTimeTimeout``.
 
     Raises:
-        ConfigError: the session lacks Cairn's extension, the function has another number of
-            parameters, or two columns of ``rows`` or of ``state`` would have the same name.
+        ConfigError: the session lacks Cairn's extension, the frame is grouped by nothing, the
+            function has another number of parameters, or two columns of ``rows``, ``state`` or
+            ``output`` would have the same name.
         SparkVersionError: this Spark is not 4.3.
     """
     # Spark is imported by those who use it.
@@ -114,6 +115,10 @@ def _check_names(frame: DataFrame, output: StructType, state: StructType) -> Non
         [attributes.apply(place).name() for place in range(attributes.size())]
         for attributes in (plan.groupingAttributes(), plan.child().output())
     )
+    if not keys:
+        raise ConfigError(
+            "the frame is grouped by no column", next_step="group it by one column or more"
+        )
     for what, names in (
         ("rows", rows),
         ("state", [*keys, *state.names, *OWN_COLUMNS]),

@@ -61,6 +61,8 @@ class ArrowStateFunction:
         self._output = output
         self._state = state
         self._timeout = timeout
+        for schema in (output, state):
+            arrow_type(schema)  # fails here for a type that Arrow has not
         # Spark gives it to the operator.
         self.__name__ = f"{PREFIX}{getattr(func, '__name__', type(func).__name__)})"
 

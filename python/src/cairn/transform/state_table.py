@@ -184,8 +184,9 @@ def _places(table: pa.Table, state: pa.Table, keys: list[str]) -> _Numbers | Non
         ("lacks keys of the chunk", np.flatnonzero(~is_there), state),
     ):
         if len(found):
-            example = source.select(keys).slice(int(found[0]), 1).to_pylist()[0]
-            text = ", ".join(f"{name}={value!r}" for name, value in example.items())
+            values = (source.column(name)[int(found[0])].as_py() for name in keys)
+            pairs = zip(keys, values, strict=True)
+            text = ", ".join(f"{name}={value!r}" for name, value in pairs)
             raise ArrowStateError(
                 f"{_WHAT} {how}: {len(found)}, such as {text}",
                 next_step="return one row per row of state; a row may be returned as it is",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from cairn import Chunk
+from cairn import Chunk, apply_in_arrow_with_state
 from cairn.applying import _takes_chunk
 from cairn.errors import ArrowStateError, ConfigError
 from cairn.transform.arrow_state import ArrowStateFunction
@@ -399,6 +400,14 @@ def test_the_number_of_parameters_is_checked_when_the_plan_is_made() -> None:
     for wrong in (lambda: None, lambda rows: None, lambda a, b, c, d: None, lambda *many: None):
         with pytest.raises(ConfigError, match="positional parameters without default"):
             _takes_chunk(wrong)
+
+
+def test_a_session_without_the_extension_is_refused_before_a_plan_is_made() -> None:
+    """Else the query would fail in its first batch, with an error of Spark's worker."""
+    session = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: default))
+    grouped: Any = SimpleNamespace(session=session)
+    with pytest.raises(ConfigError, match=r"CairnExtensions.*Next: .*cairn.spark_conf\(\)"):
+        apply_in_arrow_with_state(grouped, lambda rows, state: None, "n int", "n int", "x", NONE)
 
 
 def test_sparks_own_operator_fails_with_a_cure() -> None:
