@@ -120,9 +120,11 @@ def fitted(column: Column, target: pa.DataType, what: str) -> Column:
         return column
     if not _is_castable(column.type, target):
         raise ArrowStateError(f"{what} is of type {column.type}, not {target}")
+    if pt.is_null(column.type):
+        return pa.chunked_array([pa.nulls(len(column), cast("Any", target))])
     try:
         return column.cast(target)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ArrowStateError(f"{what} does not fit into {target}: {error}") from error
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -177,6 +178,46 @@ def test_keys_of_all_types_are_found(keys: list[Any], key_type: pa.DataType | No
 
     _, after = called(function, batch)
     assert [row["value"]["n"] for row in after] == list(range(len(keys)))
+
+
+def test_random_keys_are_found_in_any_order() -> None:
+    """Each value goes to its own key, whatever the columns and the order of the rows are."""
+    chance = random.Random(5)
+    key_type = pa.struct([("a", pa.int64()), ("b", pa.string()), ("c", pa.float64())])
+    for _ in range(50):
+        several = {
+            (
+                chance.choice([None, *range(4)]),
+                chance.choice([None, "", "x", "y"]),
+                chance.choice([None, 0.0, 0.5, float("inf")]),
+            )
+            for _ in range(chance.randrange(1, 40))
+        }
+        keys = [dict(zip("abc", key, strict=True)) for key in sorted(several, key=repr)]
+        sent = pa.array(
+            [{"key": key, "value": None, "timeout": None} for key in keys],
+            pa.struct([("key", key_type), ("value", VALUE), ("timeout", pa.int64())]),
+        )
+
+        def function(rows: pa.Table, state: pa.Table) -> Tables:
+            order = chance.sample(range(state.num_rows), state.num_rows)
+            made = state.select(["a", "b", "c", "t"])
+            return None, made.append_column("n", pa.array(range(state.num_rows))).take(order)
+
+        rows = pa.array([{"v": 1}] * len(keys))
+        _, after = called(function, pa.record_batch([rows, sent], names=["rows", "state"]))
+        assert [row["value"]["n"] for row in after] == list(range(len(keys)))
+
+
+def test_a_column_of_nulls_needs_no_type() -> None:
+    """As pyarrow makes it of a list of None."""
+    nothing = {"k": [7, None, 3], "n": [None] * 3, "t": [None] * 3, "exists": [False] * 3}
+    _, after = called(lambda rows, state: (None, pa.table(nothing)), THREE)
+    assert after == [stored(None)] * 3
+    nested = StructType().add("s", STATE).add("m", MapType(StringType(), ArrayType(LongType())))
+    output = pa.table({"s": [None], "m": [None]})
+    rows, _ = called(lambda rows, state: (output, state), THREE, output=nested)
+    assert rows == [{"s": None, "m": None}]
 
 
 def test_negative_zero_is_the_key_zero() -> None:
