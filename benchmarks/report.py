@@ -345,6 +345,8 @@ TRANSFORM_ENGINES = {
     "rocksdb": "Spark RocksDB",
     "floor": "dictionary",
     "loop": "dictionary and own loop",
+    "groups": "applyInPandasWithState",
+    "chunks": "apply_in_arrow_with_state",
 }
 PROVIDERS_READ = {"cairn": "Cairn", "hdfs": "Spark HDFS-backed", "rocksdb": "Spark RocksDB"}
 RESULTS_PATH = "benchmarks/results"  # from README.md

@@ -3,14 +3,17 @@
     python benchmarks/transform.py                        all workloads and forms, five runs
     python benchmarks/transform.py --workloads value --forms rows --runs 1
     python benchmarks/transform.py --workloads value --forms rows --profile .build/profile
+    python benchmarks/transform.py --workloads value --forms rows --engines groups chunks
 
 50,000 keys, batches of 100,000 rows from files, two partitions. The workloads are those of
 transform_processors.py. The floor runs the same processor in Spark's own Python worker over a
 dictionary: what is left when state costs nothing. The second floor, `loop`, also replaces Spark's
-loop in the worker, which makes an Arrow batch of each key. Each query has processes of its own, and
-its figure is the median of its batches without the first ones; CPU time is that of all its
-processes. Ratios are to Spark's RocksDB of the same run. With --profile each Python worker leaves a
-profile of cProfile, and the JVM one of its flight recorder, in the folder.
+loop in the worker, which makes an Arrow batch of each key. On request two other operators count the
+same rows on Cairn: `groups` is applyInPandasWithState, `chunks` cairn.apply_in_arrow_with_state.
+Each query has processes of its own, and its figure is the median of its batches without the first
+ones; CPU time is that of all its processes. Ratios are to Spark's RocksDB of the same run. With
+--profile each Python worker leaves a profile of cProfile, and the JVM one of its flight recorder,
+in the folder.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from driver import (
     require_shim,
 )
 from report import transform_table
-from transform_processors import FORMS, WORKLOADS, own_loop, processor
+from transform_processors import FORMS, WORKLOADS, counted, own_loop, processor
 
 # The providers of bench.toml.
 ENGINES = {
@@ -48,6 +51,8 @@ ENGINES = {
     "floor": "rocksdb",
     "loop": "rocksdb",  # no state store at all
 }
+# Other operators, which only count.
+COUNTS = {"groups": "cairn_prefetch", "chunks": "cairn_prefetch"}
 BATCH_SPAN_MS = 60_000
 _TIMEOUT_S = 1800
 
@@ -60,7 +65,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
-    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--engines", nargs="+", choices=[*ENGINES, *COUNTS], default=[*ENGINES])
     parser.add_argument("--keys", type=int, default=50_000)
     parser.add_argument("--rows", type=int, default=100_000, help="rows of a batch")
     parser.add_argument("--batches", type=int, default=3, help="batches that are measured")
@@ -81,6 +86,7 @@ def main() -> int:
         for form in options.forms
         for engine in options.engines
         if (workload, engine) != ("timers", "loop")
+        and (engine not in COUNTS or workload == "value")
     ]
     sizes = {name: getattr(options, name) for name in ("keys", "rows", "batches", "warm_up")}
     content = {**sizes, "runs": runs, "machine": machine.describe(BUILD)}
@@ -134,7 +140,7 @@ def _query(name: str, options: argparse.Namespace) -> None:
     workload, form, engine = name.split("-")
     folder = BUILD / "transform" / name
     shutil.rmtree(folder, ignore_errors=True)
-    provider = load_provider(load_settings(), ENGINES[engine])
+    provider = load_provider(load_settings(), {**ENGINES, **COUNTS}[engine])
     conf = {
         "spark.jars": str(SHIM_JAR),
         "spark.driver.memory": "4g",
@@ -177,6 +183,8 @@ def _query(name: str, options: argparse.Namespace) -> None:
     schema = "key bigint, count bigint"
     if engine == "loop":
         result = rows.repartition("key").mapInArrow(own_loop(workload, form), schema)
+    elif engine in COUNTS:
+        result = counted(engine, rows.groupBy("key"), schema)
     else:
         grouped = rows.groupBy("key")
         of_form = {

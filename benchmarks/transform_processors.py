@@ -19,9 +19,14 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
 
+import cairn
+
+# The stubs of pyarrow know arrays of known types alone.
+pc: Any = pyarrow.compute
 # A timer ends this long after the newest row of its key: in the next batch of transform.py.
 TIMER_MS = 30_000
 
@@ -123,6 +128,31 @@ class Timers(_Processor):
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[Any]:
         yield self.form.result(key[0], 1)
+
+
+def _count_in_pandas(key: Any, frames: Any, state: Any) -> Iterator[pd.DataFrame]:
+    count = (state.get[0] if state.exists else 0) + sum(len(frame) for frame in frames)
+    state.update((count,))
+    yield pd.DataFrame({"key": [key[0]], "count": [count]})
+
+
+def _count_in_arrow(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+    of_batch = rows.group_by("key").aggregate([([], "count_all")])
+    both = state.drop_columns("exists").join(of_batch, "key")
+    total = pc.add(pc.fill_null(both["count"], 0), both["count_all"])
+    counted = pa.table({"key": both["key"], "count": total})
+    return counted, counted
+
+
+def counted(engine: str, grouped: Any, schema: str) -> Any:
+    """Return the counts per key by the operator of an engine of `transform.COUNTS`."""
+    if engine == "groups":
+        return grouped.applyInPandasWithState(
+            _count_in_pandas, schema, "count bigint", "update", "NoTimeout"
+        )
+    return cairn.apply_in_arrow_with_state(
+        grouped, _count_in_arrow, schema, "count bigint", "update", "NoTimeout"
+    )
 
 
 WORKLOADS: dict[str, type[_Processor]] = {

@@ -45,7 +45,7 @@ check "format: ruff format" "$bin/ruff" format --check "${folders[@]}"
 check "format: google-java-format" scripts/java_format.sh --check
 check "types: mypy --strict, package and its tests" types python src tests hatch_build.py
 check "types: mypy --strict, integration tests" types_of_integration_tests
-for folder in integration-tests/spark_suites examples/flights examples/sample examples/transform benchmarks; do
+for folder in integration-tests/spark_suites examples/flights examples/sample examples/transform examples/arrow benchmarks; do
     check "types: mypy --strict, $folder" types "$folder" .
 done
 check "types: mypy --strict, scripts and vectors" types scripts . ../spec

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from harness import processors
+from harness import processors, steps
 from harness.events import SCHEMA, Events
 from harness.spark import CONTROL, HDFS, STATE_STORE
 
@@ -412,6 +412,32 @@ SINGLE_JOINS = (
 )
 
 
+# The same function for single keys, and for chunks of them.
+STEPS = tuple(
+    Operator(
+        f"steps_{form}_{timeout}",
+        steps.steps(form, timeout),
+        # Without this, Spark runs empty batches endlessly, to check for timeouts.
+        conf={"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+        if timeout == GroupStateTimeout.ProcessingTimeTimeout
+        else {},
+        views=(
+            StateView(
+                volatile_fields=("timeoutTimestamp",)
+                if timeout == GroupStateTimeout.ProcessingTimeTimeout
+                else ()
+            ),
+        ),
+    )
+    for form in ("pandas", "arrow")
+    for timeout in (
+        GroupStateTimeout.NoTimeout,
+        GroupStateTimeout.EventTimeTimeout,
+        GroupStateTimeout.ProcessingTimeTimeout,
+    )
+)
+
+
 def _stored(encoding: str, *names: str) -> tuple[Operator, ...]:
     """Return operators of the table above whose rows are stored in another encoding."""
     return tuple(
@@ -432,5 +458,5 @@ ENCODED = (
 
 BY_NAME = {
     operator.name: operator
-    for operator in (*OPERATORS, *SINGLE_JOINS, *ENCODED, *LATER_TRANSFORM_OPERATORS)
+    for operator in (*OPERATORS, *SINGLE_JOINS, *ENCODED, *LATER_TRANSFORM_OPERATORS, *STEPS)
 }

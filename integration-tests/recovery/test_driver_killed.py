@@ -14,7 +14,7 @@ from harness.events import Events
 from harness.job import KILL_AFTER_BATCH, Query, continue_after_a_kill
 from harness.operators import BY_NAME
 from harness.processes import wait_until
-from harness.spark import CONTROL, SUBJECT
+from harness.spark import CONTROL, MINOR, SUBJECT
 
 pytestmark = [pytest.mark.usefixtures("driver"), pytest.mark.slow]
 
@@ -43,15 +43,29 @@ def test_transform_with_state_continues_after_its_driver_was_killed(
     tmp_path: Path, operator: str, checkpoint_format: int
 ) -> None:
     """Lists, maps, timers and times to live are those of a query that was never killed."""
-    query = query_of(operator, tmp_path, checkpoint_format)
-    control = Run(BY_NAME[operator], query.events, str(tmp_path / "control"), CONTROL)
+    assert_goes_on(operator, operator, tmp_path, checkpoint_format)
+
+
+@pytest.mark.skipif(MINOR != "4.3", reason="apply_in_arrow_with_state is for Spark 4.3")
+@pytest.mark.parametrize("timeout", ["EventTimeTimeout", "ProcessingTimeTimeout"])
+def test_chunks_of_keys_continue_after_their_driver_was_killed(
+    tmp_path: Path, timeout: str
+) -> None:
+    """Rows, state and timeouts are those of applyInPandasWithState that was never killed."""
+    assert_goes_on(f"steps_arrow_{timeout}", f"steps_pandas_{timeout}", tmp_path, 2)
+
+
+def assert_goes_on(operator: str, expected: str, folder: Path, checkpoint_format: int) -> None:
+    """Kill the driver of an operator; compare all rows with those of another one on Spark's."""
+    query = query_of(operator, folder, checkpoint_format)
+    control = Run(BY_NAME[expected], query.events, str(folder / "control"), CONTROL)
 
     def await_next_batch() -> None:
         # Killed before its offsets are written, the batch gets the next file of the input, too.
         offsets = Path(query.checkpoint) / "offsets" / str(KILL_AFTER_BATCH + 1)
         wait_until(offsets.exists, NEXT_BATCH_S, "the next batch")
 
-    job = continue_after_a_kill(query, tmp_path, await_next_batch)
+    job = continue_after_a_kill(query, folder, await_next_batch)
     control.advance()
 
     assert job.rows() == control.record.rows

@@ -48,6 +48,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- BatchTooLargeError            CAIRN_BATCH_TOO_LARGE
     |   +-- RowTooLargeError              CAIRN_ROW_TOO_LARGE
     |   +-- RepartitionError              CAIRN_REPARTITION
+    |   +-- ArrowStateError               CAIRN_ARROW_STATE
     +-- BugError                          bug
         +-- ProtocolError                 CAIRN_PROTOCOL
         +-- FramesMissingError            CAIRN_FRAMES_MISSING
@@ -375,6 +376,12 @@ class RepartitionError(InvalidError):
     """A checkpoint has no repartition that can be taken back."""
 
     code = "CAIRN_REPARTITION"
+
+
+class ArrowStateError(InvalidError):
+    """A function of ``apply_in_arrow_with_state`` returned what its contract does not allow."""
+
+    code = "CAIRN_ARROW_STATE"
 
 
 class BugError(CairnError):

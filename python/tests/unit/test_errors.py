@@ -45,6 +45,7 @@ CODES = {
     "BatchTooLargeError": ("invalid", "CAIRN_BATCH_TOO_LARGE"),
     "RowTooLargeError": ("invalid", "CAIRN_ROW_TOO_LARGE"),
     "RepartitionError": ("invalid", "CAIRN_REPARTITION"),
+    "ArrowStateError": ("invalid", "CAIRN_ARROW_STATE"),
     "ProtocolError": ("bug", "CAIRN_PROTOCOL"),
     "FramesMissingError": ("bug", "CAIRN_FRAMES_MISSING"),
     "InternalError": ("bug", "CAIRN_INTERNAL"),

@@ -1,7 +1,7 @@
 package io.cairn.spark
 
 import io.cairn.spark.extension.{
-  AdjacentAggregateRule, PhysicalRule, PrefetchRule, TransformWithStateRule, WholeBatchRule}
+  AdjacentAggregateRule, ArrowStateRule, PhysicalRule, PrefetchRule, TransformWithStateRule, WholeBatchRule}
 import org.apache.spark.sql.SparkSessionExtensions
 
 /**
@@ -16,6 +16,7 @@ class CairnExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
     SparkVersionCheck.require()
     extensions.injectColumnar(_ => new PhysicalRule(TransformWithStateRule))
+    extensions.injectColumnar(_ => new PhysicalRule(ArrowStateRule, ofAllProviders = true))
     extensions.injectColumnar(_ => new PhysicalRule(AdjacentAggregateRule))
     extensions.injectColumnar(_ => new PhysicalRule(PrefetchRule))
     extensions.injectPostHocResolutionRule(_ => WholeBatchRule)

@@ -10,20 +10,22 @@ import org.apache.spark.sql.internal.SQLConf
 import org.slf4j.LoggerFactory
 
 /**
- * Applies a rule to a physical plan whose stores are Cairn's; other plans stay as they are.
+ * Applies a rule to a physical plan whose stores are Cairn's; other plans stay as they are, unless
+ * the rule is for those of all providers.
  *
  * A rule depends on Spark's own plan classes, which change with every minor version. If it fails,
  * the plan stays as it is, with a warning: a query that the rule only makes faster goes on, and an
  * operator that Spark refuses without the rule fails with Spark's error.
  */
-final class PhysicalRule(rule: Rule[SparkPlan]) extends ColumnarRule {
+final class PhysicalRule(rule: Rule[SparkPlan], ofAllProviders: Boolean = false)
+    extends ColumnarRule {
   override def preColumnarTransitions: Rule[SparkPlan] = Guarded
 
   private object Guarded extends Rule[SparkPlan] {
     override val ruleName: String = rule.ruleName
 
     override def apply(plan: SparkPlan): SparkPlan =
-      try if (PhysicalRule.isOfCairn(conf)) rule(plan) else plan
+      try if (ofAllProviders || PhysicalRule.isOfCairn(conf)) rule(plan) else plan
       catch {
         case error @ (NonFatal(_) | _: LinkageError) =>
           PhysicalRule.Log.warn("{} has no effect on this plan", rule.ruleName, error)

@@ -1,13 +1,8 @@
 package io.cairn.spark.minor;
 
-import org.apache.spark.JobArtifactSet;
-import org.apache.spark.api.python.ChainedPythonFunctions;
-import org.apache.spark.api.python.PythonEvalType;
-import org.apache.spark.api.python.SimplePythonFunction;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.BasePredicate;
-import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.execution.python.ArrowPythonRunner;
 import org.apache.spark.sql.execution.python.PandasGroupUtils;
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec;
@@ -22,7 +17,6 @@ import scala.Tuple2;
 import scala.collection.Iterator;
 import scala.collection.immutable.Map;
 import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.BoxedUnit;
 
 /** What Spark's operators of Python share, and scalac, unlike javac, refuses to give to others. */
@@ -53,7 +47,7 @@ public final class BulkPython {
 
   /** The id of the session's artifacts, if there are any. */
   public static Option<String> jobArtifacts() {
-    return JobArtifactSet.getCurrentJobArtifactState().map(state -> state.uuid());
+    return MapInArrow.jobArtifacts();
   }
 
   /** The settings of Python's workers. */
@@ -77,22 +71,12 @@ public final class BulkPython {
 
   /** The Python program of the query's workers. */
   public static String pythonExec(TransformWithStateInPySparkExec operator) {
-    return function(operator).pythonExec();
+    return MapInArrow.function(operator.functionExpr()).pythonExec();
   }
 
   /** The pickle of the user's function and of the type of its rows. */
   public static byte[] command(TransformWithStateInPySparkExec operator) {
-    Seq<Object> command = function(operator).command();
-    byte[] bytes = new byte[command.length()];
-    int i = 0;
-    for (Object one : CollectionConverters.asJava(command)) {
-      bytes[i++] = (Byte) one;
-    }
-    return bytes;
-  }
-
-  private static SimplePythonFunction function(TransformWithStateInPySparkExec operator) {
-    return (SimplePythonFunction) ((PythonUDF) operator.functionExpr()).func();
+    return MapInArrow.command(operator.functionExpr());
   }
 
   /** The rows that a worker makes of batches of rows: each row is a struct in the only column. */
@@ -105,35 +89,17 @@ public final class BulkPython {
       boolean largeVarTypes,
       Map<String, String> conf,
       Option<String> artifacts) {
-    SimplePythonFunction users = function(operator);
-    SimplePythonFunction bulk =
-        new SimplePythonFunction(
-            command,
-            users.envVars(),
-            users.pythonIncludes(),
-            users.pythonExec(),
-            users.pythonVer(),
-            users.broadcastVars(),
-            users.accumulator());
-    ChainedPythonFunctions chain = new ChainedPythonFunctions(seq(bulk));
-    Object id = ((PythonUDF) operator.functionExpr()).resultId().id();
     ArrowPythonRunner runner =
-        new ArrowPythonRunner(
-            seq(new Tuple2<>(chain, id)),
-            PythonEvalType.SQL_MAP_ARROW_ITER_UDF(),
-            new int[][] {{0}},
+        MapInArrow.runner(
+            operator.functionExpr(),
+            command,
             schema,
             zone,
             largeVarTypes,
             conf,
             operator.pythonMetrics(),
-            artifacts,
-            Option.empty());
+            artifacts);
     return PandasGroupUtils.executePython(batches, operator.output(), runner);
-  }
-
-  private static <T> Seq<T> seq(T one) {
-    return CollectionConverters.asScala(java.util.List.of(one)).toSeq();
   }
 
   /** The rows, after whose end {@code end} is called. */

@@ -173,27 +173,6 @@ private[extension] final class BulkTask(operator: TransformWithStateInPySparkOnC
       out.writeInt(bytes.length)
       out.write(bytes)
     }
-    BulkTask.command(BulkPython.command(operator), facts.toByteArray)
-  }
-}
-
-private[extension] object BulkTask {
-  private val Loader = "ccairn.transform.worker\nload\n"
-
-  /**
-   * Returns the pickle of a call: of Cairn's `load` with the pickle of the user's function, and with
-   * the facts of the task.
-   */
-  def command(users: Array[Byte], facts: Array[Byte]): Array[Byte] = {
-    val pickle = new ByteArrayOutputStream
-    pickle.write(Array(0x80, 3).map(_.toByte)) // protocol 3
-    pickle.write(Loader.getBytes(UTF_8)) // GLOBAL
-    for (bytes <- Seq(users, facts)) { // BINBYTES
-      pickle.write('B')
-      for (shift <- Seq(0, 8, 16, 24)) pickle.write(bytes.length >>> shift)
-      pickle.write(bytes)
-    }
-    pickle.write(Array(0x86, 'R', '.').map(_.toByte)) // TUPLE2, REDUCE, STOP
-    pickle.toByteArray
+    PickledCall.load("cairn.transform.worker", BulkPython.command(operator), facts.toByteArray)
   }
 }
