@@ -21,7 +21,8 @@ from pyspark.sql.streaming.stateful_processor_util import (
 from pyspark.sql.types import Row, StructType
 from pyspark.worker_util import read_command
 
-from cairn.transform.client import BulkClient, BulkHandle
+from cairn.transform.handle import BulkHandle
+from cairn.transform.timers import BulkClient
 
 # Rows of a batch that goes to the JVM: enough that a batch costs less than its rows.
 _OUTPUT_ROWS = 500
@@ -73,6 +74,7 @@ class _InBulk(StatefulProcessor):
     def __init__(self, users: StatefulProcessor) -> None:
         self._users = users
         self.handleInputRows = users.handleInputRows  # type: ignore[method-assign]
+        self.handleInitialState = users.handleInitialState  # type: ignore[method-assign]
         self.handleExpiredTimer = users.handleExpiredTimer  # type: ignore[method-assign]
         self.close = users.close  # type: ignore[method-assign]
 
