@@ -7,6 +7,7 @@ of `BulkFrames` in the shim. Depends on private parts of PySpark 4.3.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
@@ -71,7 +72,8 @@ class FrameClient(StatefulProcessorApiClient):
 
     def close(self) -> None:
         """Close the connection; the server's thread ends."""
-        self.sockfile.close()
+        with contextlib.suppress(OSError):  # the server has gone, and the task fails
+            self.sockfile.close()
         self._client_socket.close()
 
     # Keys.
@@ -122,7 +124,7 @@ class FrameClient(StatefulProcessorApiClient):
         self.has_key = False
 
     def is_bulk(self, name: str) -> bool:
-        """Return whether calls of a state variable go in frames; else Spark's own have its errors."""
+        """Return whether the calls of a state variable go in frames; else Spark's own do."""
         return self.has_key and name not in self._deleted
 
     def add_variable(self, name: str) -> None:
@@ -161,7 +163,9 @@ class FrameClient(StatefulProcessorApiClient):
         import pyspark.sql.streaming.proto.StateMessage_pb2 as messages  # noqa: PLC0415 - as Spark
 
         key = self._serialize_to_bytes(self.key_schema, self._key)
-        request = messages.ImplicitGroupingKeyRequest(setImplicitKey=messages.SetImplicitKey(key=key))
+        request = messages.ImplicitGroupingKeyRequest(
+            setImplicitKey=messages.SetImplicitKey(key=key)
+        )
         message = messages.StateRequest(implicitGroupingKeyRequest=request)
         super()._send_proto_message(message.SerializeToString())
         status, error, _ = self._receive_proto_message()

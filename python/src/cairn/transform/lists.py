@@ -1,5 +1,7 @@
 """List states in bulk."""
 
+# ruff: noqa: D102 - the methods are those of Spark's client
+
 from __future__ import annotations
 
 import struct

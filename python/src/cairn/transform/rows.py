@@ -22,6 +22,7 @@ from pyspark.sql import types
 
 _MAX_FIELDS = 62
 _PICKLED = -1
+_TEXT = types.StringType()
 _NULLS = struct.Struct(">q")
 _PICKLE = struct.Struct(">qi")
 # By the type of a field: its format, and the only Python type whose values the JVM is sure to take
@@ -43,16 +44,14 @@ class Rows:
     def __init__(self, schema: types.StructType) -> None:
         self.schema = schema
         self._names = schema.names
-        is_plain = len(schema.fields) <= _MAX_FIELDS and all(
-            type(field.dataType) in _FIELDS
-            and (type(field.dataType) is not types.StringType or field.dataType == types.StringType())
-            for field in schema.fields
+        self._is_plain = len(schema.fields) <= _MAX_FIELDS and all(
+            type(kind) in _FIELDS and (type(kind) is not types.StringType or kind == _TEXT)
+            for kind in (field.dataType for field in schema.fields)
         )
-        fields = [_FIELDS[type(field.dataType)] for field in schema.fields] if is_plain else []
+        fields = [_FIELDS[type(field.dataType)] for field in schema.fields if self._is_plain]
         self._types = tuple(kind for _, kind in fields)
         self._texts = [place for place, kind in enumerate(self._types) if kind is str]
         self._struct = struct.Struct(">q" + "".join(code for code, _ in fields))
-        self._is_plain = is_plain
 
     def encode(self, value: Any) -> tuple[bytes, tuple[Any, ...]] | None:  # noqa: ANN401
         """Return the bytes of a row, and the values that the JVM gives back for them.
@@ -128,7 +127,7 @@ class Rows:
         """Return what Spark's client returns for a decoded row: a `Row`."""
         if type(decoded) is bytes:
             return _Unpickler(io.BytesIO(decoded)).load()
-        return types._create_row(self._names, decoded)  # type: ignore[attr-defined] # noqa: SLF001
+        return types._create_row(self._names, decoded)  # noqa: SLF001
 
     def values(self, decoded: Any) -> tuple[Any, ...]:  # noqa: ANN401
         """Return the values of a decoded row."""

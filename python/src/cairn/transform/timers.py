@@ -52,12 +52,10 @@ class BulkClient(FrameClient):
         return self.has_key and self.time_mode != "none" and self.handle_state in _PHASES
 
     def _is_timer(self, expiry_ms: Any) -> bool:  # noqa: ANN401
-        return (
-            type(expiry_ms) is int and -(1 << 63) <= expiry_ms < 1 << 63 and self._has_timers()
-        )
+        return type(expiry_ms) is int and -(1 << 63) <= expiry_ms < 1 << 63 and self._has_timers()
 
     def get_list_timer_row(self, iterator_id: str) -> tuple[int, bool]:
-        """Return the next time of an iterator over the timers of a key, and whether it is the last."""
+        """Return the next time of an iterator over a key's timers, and whether it is the last."""
         rest, count = self._lists.pop(iterator_id, (iter(()), 0))
         if not count:
             if iterator_id in self.list_timer_iterator_cursors or not self._has_timers():
@@ -76,7 +74,7 @@ class BulkClient(FrameClient):
     def get_expiry_timers_iterator(
         self, iterator_id: str, expiry_timestamp: int
     ) -> tuple[tuple[Any, ...], int, bool]:
-        """Return the next expired timer, and whether it is the last; the keys of its page come next."""
+        """Return the next expired timer, and whether it is the last."""
         page = self._expired.pop(iterator_id, None)
         if page is None or not page[1]:
             timers, has_more = self.expired_timers(expiry_timestamp, is_first=page is None)
