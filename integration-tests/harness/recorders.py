@@ -238,7 +238,7 @@ class TimerCalls(Recorder):
     def list(self, now_ms: int, name: str) -> None:
         """Note the timers, those of earlier batches only by their number."""
         times = [time_ms - now_ms for time_ms in self.handle.listTimers()]
-        self.calls.append(f"{name}={len(times)} {[time for time in times if time in LATER_MS]}")
+        self.calls.append(f"{name}={len(times)} {sorted({*times} & {*LATER_MS})}")
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,

@@ -75,12 +75,14 @@ def both(
 
 
 def assert_equal(on: Run, off: Run) -> None:
-    """Check that both have the same rows, counts and state."""
+    """Check that both have the same rows, counts, state and changes of the state."""
     assert on.record.rows == off.record.rows
     assert on.record.counts == off.record.counts
     for view in off.operator.views:
-        batch = {"batchId": off.record.last_batch}
-        assert on.state(view, **batch) == off.state(view, **batch), view
+        last = off.record.last_batch
+        assert on.state(view, batchId=last) == off.state(view, batchId=last), view
+        if view.has_changes:
+            assert on.changes(view, last) == off.changes(view, last), view
 
 
 @pytest.mark.parametrize(
