@@ -24,6 +24,9 @@ from pyspark.sql.streaming.stateful_processor import (
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 OUTPUT = "k string, calls string"
+# Lists in the place of tuples, which Spark's client takes, too.
+AS_LIST: Any = [1, "list"]
+KEY_AS_LIST: Any = ["fixed", 2]
 
 
 class Recorder(StatefulProcessor):
@@ -185,15 +188,15 @@ class MapCalls(Recorder):
         for place, name in enumerate(names):
             self.call("update", partial(plain.updateValue, name, (place, f"value {place}")))
             self.call("after update", partial(plain.getValue, name))
-        self.call("a field", lambda: plain.getValue(("fixed", 2)).s)
+        self.call("a field", lambda: plain.getValue(("fixed", 2)).s)  # type: ignore[union-attr]
         self.call("all", lambda: sorted(map(repr, plain.iterator())))
         self.call("update null", lambda: plain.updateValue(("fixed", 2), (None, None)))
         self.call(
             "after null", lambda: (plain.getValue(("fixed", 2)), plain.containsKey(("fixed", 2)))
         )
-        self.call("update a list", lambda: plain.updateValue(("fixed", 2), [1, "list"]))
+        self.call("update a list", lambda: plain.updateValue(("fixed", 2), AS_LIST))
         self.call("after Spark's update", lambda: plain.getValue(("fixed", 2)))
-        self.call("update with a list", lambda: plain.updateValue(["fixed", 2], (3, "key")))
+        self.call("update with a list", lambda: plain.updateValue(KEY_AS_LIST, (3, "key")))
         self.call("after Spark's update of a key", lambda: plain.getValue(("fixed", 2)))
         self.call("remove", lambda: plain.removeKey(names[0]))
         self.call("after remove", lambda: (plain.getValue(names[0]), plain.containsKey(names[0])))
