@@ -5,6 +5,8 @@ Depends on private parts of PySpark 4.3.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyspark.sql.streaming.stateful_processor import (
     ListState,
     MapState,
@@ -13,16 +15,16 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import StructType
 
-from cairn.transform.client import FrameClient
-from cairn.transform.lists import BulkLists
+from cairn.transform.lists import BulkLists, BulkListState
 from cairn.transform.maps import BulkMaps
+from cairn.transform.timers import BulkClient, TimerIterator
 from cairn.transform.values import BulkValues
 
 
 class BulkHandle(StatefulProcessorHandle):
     """The handle of one task; the server creates the state variables as for Spark."""
 
-    def __init__(self, client: FrameClient) -> None:
+    def __init__(self, client: BulkClient) -> None:
         super().__init__(client)
         self._client = client
 
@@ -45,8 +47,7 @@ class BulkHandle(StatefulProcessorHandle):
         state = super().getListState(stateName, schema, ttlDurationMs)
         self._client.add_variable(stateName)
         bulk = BulkLists(self._client, state._listStateClient, stateName)  # noqa: SLF001
-        state._listStateClient = bulk  # type: ignore[assignment] # noqa: SLF001
-        return state
+        return BulkListState(bulk, stateName)  # type: ignore[arg-type]
 
     def getMapState(
         self,
@@ -61,3 +62,7 @@ class BulkHandle(StatefulProcessorHandle):
         bulk = BulkMaps(self._client, state._mapStateClient, stateName)  # noqa: SLF001
         state._mapStateClient = bulk  # type: ignore[assignment] # noqa: SLF001
         return state
+
+    def listTimers(self) -> Iterator[int]:
+        """Return the times of the present key's timers, in ms."""
+        return TimerIterator(self._client)

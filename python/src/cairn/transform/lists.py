@@ -8,7 +8,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.streaming.list_state_client import ListStateClient
+from pyspark.sql.streaming.list_state_client import ListStateClient, ListStateIterator
+from pyspark.sql.streaming.stateful_processor import ListState
 
 from cairn.transform.client import UNKNOWN, FrameClient, Reads
 from cairn.transform.rows import Rows
@@ -18,6 +19,32 @@ _APPEND, _APPEND_ALL, _PUT, _CLEAR = 3, 4, 5, 6
 _COUNT = struct.Struct(">i")
 # Longer lists are read by Spark's own calls, in pages; those of the shim are not longer.
 _MAX_ROWS = 1000
+
+
+class BulkListState(ListState):
+    """Spark's list state, whose iterators hold their rows."""
+
+    def get(self) -> Iterator[tuple[Any, ...]]:
+        return _ListIterator(self._listStateClient, self._stateName)
+
+
+class _ListIterator(ListStateIterator):
+    """The rows that the list has when the first one is asked for."""
+
+    _rest: Iterator[tuple[Any, ...]] | None = None
+
+    def __next__(self) -> tuple[Any, ...]:
+        if self._rest is None:
+            lists: Any = self.list_state_client
+            rows = lists.present_rows(self.state_name)
+            if rows is None:
+                # Spark's own iterator reads them, in pages.
+                self._rest = iter(super().__next__, None)
+            elif not rows:
+                raise StopIteration
+            else:
+                self._rest = iter(rows)
+        return next(self._rest)
 
 
 class BulkLists:
@@ -31,8 +58,6 @@ class BulkLists:
         self._sparks = sparks
         self._rows = Rows(sparks.schema)
         self._list = Reads(client, _OF_LIST, name, self._decode)
-        # The rest of the rows, by the iterator of the user.
-        self._iterators: dict[str, tuple[Iterator[Any], int]] = {}
 
     def _decode(self, data: bytes, place: int) -> tuple[list[Any] | None, int]:
         count = _COUNT.unpack_from(data, place)[0]
@@ -51,23 +76,13 @@ class BulkLists:
         rows = self._list.get()
         return rows is None or bool(rows)
 
+    def present_rows(self, state_name: str) -> list[tuple[Any, ...]] | None:
+        """Return the rows of the present key; None if Spark's own calls must read them."""
+        rows = self._list.get() if self._client.is_bulk(state_name) else None
+        return None if rows is None else list(map(self._rows.values, rows))
+
     def get(self, state_name: str, iterator_id: str) -> tuple[tuple[Any, ...], bool]:
-        """Return the next row of an iterator, and whether it is the last one."""
-        rest, count = self._iterators.pop(iterator_id, (iter(()), 0))
-        if not count:
-            if iterator_id in self._sparks.data_batch_dict or not self._client.is_bulk(state_name):
-                return self._sparks.get(state_name, iterator_id)
-            rows = self._list.get()
-            if rows is None:
-                return self._sparks.get(state_name, iterator_id)
-            if not rows:
-                raise StopIteration
-            # A copy: the iterator has the rows of its beginning.
-            rest, count = iter(rows[:]), len(rows)
-        row = self._rows.values(next(rest))
-        if count > 1:
-            self._iterators[iterator_id] = rest, count - 1
-        return row, count == 1
+        return self._sparks.get(state_name, iterator_id)
 
     def append_value(self, state_name: str, value: tuple[Any, ...]) -> None:
         encoded = self._encode(state_name, value)

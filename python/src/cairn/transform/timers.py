@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import types
-from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorHandleState
+from pyspark.sql.streaming.stateful_processor_api_client import (
+    ListTimerIterator,
+    StatefulProcessorHandleState,
+)
 
 from cairn.transform.client import UNKNOWN, FrameClient, Reads
 
@@ -27,7 +30,6 @@ class BulkClient(FrameClient):
     def __init__(self, socket_path: str, key_schema: types.StructType) -> None:
         super().__init__(socket_path, key_schema)
         self._timers = Reads(self, _OF_TIMERS, "", _decode)  # None: there are many
-        self._lists: dict[str, tuple[Iterator[int], int]] = {}
         self._expired: dict[str, tuple[Iterator[Any], int, bool]] = {}
 
     def register_timer(self, expiry_time_stamp_ms: int) -> None:
@@ -54,22 +56,9 @@ class BulkClient(FrameClient):
     def _is_timer(self, expiry_ms: Any) -> bool:  # noqa: ANN401
         return type(expiry_ms) is int and -(1 << 63) <= expiry_ms < 1 << 63 and self._has_timers()
 
-    def get_list_timer_row(self, iterator_id: str) -> tuple[int, bool]:
-        """Return the next time of an iterator over a key's timers, and whether it is the last."""
-        rest, count = self._lists.pop(iterator_id, (iter(()), 0))
-        if not count:
-            if iterator_id in self.list_timer_iterator_cursors or not self._has_timers():
-                return super().get_list_timer_row(iterator_id)
-            times = self._timers.get()
-            if times is None:
-                return super().get_list_timer_row(iterator_id)
-            if not times:
-                raise StopIteration
-            rest, count = iter(times), len(times)
-        time_ms = next(rest)
-        if count > 1:
-            self._lists[iterator_id] = rest, count - 1
-        return time_ms, count == 1
+    def present_timers(self) -> tuple[int, ...] | None:
+        """Return the times of a key's timers; None if Spark's own calls must read them."""
+        return self._timers.get() if self._has_timers() else None
 
     def get_expiry_timers_iterator(
         self, iterator_id: str, expiry_timestamp: int
@@ -86,6 +75,25 @@ class BulkClient(FrameClient):
         if count > 1 or has_more:
             self._expired[iterator_id] = rest, count - 1, has_more
         return key, time_ms, count == 1 and not has_more
+
+
+class TimerIterator(ListTimerIterator):
+    """The timers that a key has when the first one is asked for."""
+
+    _rest: Iterator[int] | None = None
+
+    def __next__(self) -> int:
+        if self._rest is None:
+            client: Any = self.stateful_processor_api_client
+            times = client.present_timers()
+            if times is None:
+                # Spark's own iterator reads them, in pages.
+                self._rest = iter(super().__next__, None)
+            elif not times:
+                raise StopIteration
+            else:
+                self._rest = iter(times)
+        return next(self._rest)
 
 
 def _decode(data: bytes, place: int) -> tuple[tuple[int, ...] | None, int]:
