@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark import cloudpickle
@@ -24,7 +22,16 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from harness.differential import Record, Run
 from harness.events import Events
-from harness.operators import BY_NAME, Operator, StateView
+from harness.operators import BY_CLOCK, BY_NAME, TIMERS, Operator, StateView
+from harness.recorders import (
+    OUTPUT,
+    ClockTimerCalls,
+    ListCalls,
+    MapCalls,
+    Recorder,
+    TimerCalls,
+    ValueCalls,
+)
 from harness.spark import CAIRN, CAIRN_CONF, MINOR
 
 # Spark's Python workers cannot import this module: its classes are pickled by value.
@@ -44,11 +51,14 @@ OPERATORS = (
     "transform_clock",
     "transform_avro",
     "transform_then_windows",
-    # Spark's own way.
+    "transform_then_transform",
     "transform_initial",
     "transform_event_time_pandas",
+    "transform_ttl_pandas",
+    "transform_clock_pandas",
+    "transform_initial_pandas",
 )
-QUICK = ("transform_ttl", "transform_then_windows")
+QUICK = ("transform_ttl", "transform_initial_pandas")
 
 
 def both(
@@ -65,12 +75,14 @@ def both(
 
 
 def assert_equal(on: Run, off: Run) -> None:
-    """Check that both have the same rows, counts and state."""
+    """Check that both have the same rows, counts, state and changes of the state."""
     assert on.record.rows == off.record.rows
     assert on.record.counts == off.record.counts
     for view in off.operator.views:
-        batch = {"batchId": off.record.last_batch}
-        assert on.state(view, **batch) == off.state(view, **batch), view
+        last = off.record.last_batch
+        assert on.state(view, batchId=last) == off.state(view, batchId=last), view
+        if view.has_changes:
+            assert on.changes(view, last) == off.changes(view, last), view
 
 
 @pytest.mark.parametrize(
@@ -94,92 +106,20 @@ def test_rows_and_state_are_those_of_sparks_way(tmp_path: Path, name: str) -> No
     assert_equal(on, off)
 
 
-class Calls(StatefulProcessor):
-    """Gives a row with what each of many calls returned or raised."""
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self.handle = handle
-        self.plain = handle.getValueState(
-            "plain", "i int, l bigint, s string, d double, b boolean, t tinyint"
-        )
-        self.nested = handle.getValueState("nested", "a array<bigint>, m map<string,int>, x binary")
-        self.large = handle.getValueState("large", "text string")
-        self.seen = handle.getListState("seen", "v bigint")
-        self.calls: list[str] = []
-
-    def call(self, name: str, made: Callable[[], Any]) -> None:
-        try:
-            result = repr(made())
-        except Exception as error:  # noqa: BLE001 - the test compares what users can catch
-            result = f"{type(error).__name__}: {str(error)[:200]}"
-        self.calls.append(f"{name}={result}")
-
-    def handleInputRows(  # noqa: N802 - Spark's name
-        self,
-        key: tuple[Any],
-        rows: Iterator[Row],
-        timerValues: TimerValues,  # noqa: ARG002, N803
-    ) -> Iterator[Row]:
-        self.calls = []
-        next(rows)  # not all rows: the next key's come all the same
-        plain, nested, large = self.plain, self.nested, self.large
-        good = (1, 7, "text ü", 0.1, True, 3)
-        self.call("exists before", plain.exists)
-        self.call("get before", plain.get)
-        self.call("large before", lambda: [len(text) for text in large.get() or ()])
-        values: tuple[Any, ...] = (
-            good,
-            (None, None, None, None, None, None),
-            (2**31, 1, "s", 0.1, True, 1),
-            (1, 2**63, "s", 0.1, True, 1),
-            (1, 1, "s", 1, True, 1),
-            (1, 1, 7, 0.1, True, 1),
-            (1, 1, "\ud800", 0.1, True, 1),
-            (1, 1, "s", float("nan"), True, 128),
-            (1, True, "s", float("inf"), 1, 1),
-            list(good),
-            Row(i=1, l=2, s="s", d=0.1, b=True, t=1),
-            None,
-            good,
-        )
-        for value in values:
-            self.call(f"update {value!r}", partial(plain.update, value))
-            self.call("get", plain.get)
-        self.call("clear", plain.clear)
-        self.call("exists after clear", plain.exists)
-        self.call("clear again", plain.clear)
-        self.call("update after clear", lambda: plain.update(good))
-        self.call("nested before", nested.get)
-        kept = ([1, None, 7], {"a": 1}, b"\x00\xff")
-        self.call("nested update", lambda: nested.update(kept))
-        kept[0].append(5)
-        self.call("nested after", nested.get)
-        for number in range(3):
-            self.call("append", partial(self.seen.appendValue, (number,)))
-        for seen in self.seen.get():  # values are read and written while the list is
-            self.call("seen", partial(tuple, seen))
-            self.call("get in the loop", plain.get)
-            self.call("update in the loop", partial(plain.update, good))
-            self.call("large", large.exists)
-        large.update(("x" * 300_000,))
-        if isinstance(key[0], int) and key[0] % 5 == 0:
-            plain.clear()
-        yield Row(k=repr(key[0]), calls="; ".join(self.calls))
-
-    def close(self) -> None:
-        pass
-
-
 def _calls_of(column: str) -> Callable[[DataFrame, DataFrame], DataFrame]:
     def plan(left: DataFrame, _: DataFrame) -> DataFrame:
         rows = left.where("k is not null and v is not null").withColumn("key", f.expr(column))
         grouped = rows.groupBy("key")
-        return grouped.transformWithState(Calls(), "k string, calls string", "append", "None")
+        return grouped.transformWithState(ValueCalls(), OUTPUT, "append", "None")
 
     return plan
 
 
-VIEWS = tuple(StateView((("stateVarName", name),)) for name in ("plain", "nested", "large"))
+def _views(*names: str) -> tuple[StateView, ...]:
+    return tuple(StateView((("stateVarName", name),)) for name in names)
+
+
+VIEWS = _views("plain", "nested", "large")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +145,52 @@ def test_each_call_returns_and_raises_what_it_does_in_sparks_way(
     assert "exists before=True" in calls
 
 
-class Refused(Calls):
+def _calls(
+    processor: type[Recorder], *views: StateView, mode: str = "None", **conf: str
+) -> Operator:
+    def plan(left: DataFrame, _: DataFrame) -> DataFrame:
+        rows = left.where("k is not null and v is not null").withWatermark("ts", "10 minutes")
+        # A batch has few of the keys, so that the timers of the others expire.
+        some = rows.where("(v + k) % 2 = 0") if mode != "None" else rows
+        return some.groupBy("k").transformWithState(processor(), OUTPUT, "append", mode)
+
+    return Operator(processor.__name__, plan, conf=conf, views=views)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        pytest.param(_calls(ListCalls, *_views("short", "long", "nested")), id="lists"),
+        pytest.param(_calls(MapCalls, *_views("plain", "nested", "numbers")), id="maps"),
+        pytest.param(
+            _calls(
+                TimerCalls,
+                StateView(TIMERS, has_changes=False),
+                *_views("count"),
+                mode="EventTime",
+            ),
+            id="timers of the event time",
+        ),
+        pytest.param(
+            _calls(ClockTimerCalls, *_views("count"), mode="ProcessingTime", **BY_CLOCK),
+            id="timers of the clock",
+        ),
+    ],
+)
+def test_each_call_of_lists_maps_and_timers_does_what_it_does_in_sparks_way(
+    tmp_path: Path, operator: Operator
+) -> None:
+    """Also values that the JVM refuses, long lists, and iterators over what changes."""
+    events = Events(tmp_path / "input", keys=30)
+    events.add_files(0, FILES + 1)
+    on, off = both(operator, tmp_path, events)
+
+    assert_equal(on, off)
+    rows = [row for batch in off.record.rows.values() for row in batch]
+    assert len(rows) > FILES * 20
+
+
+class Refused(ValueCalls):
     """Writes a value that the JVM refuses, and goes on to the next call."""
 
     def handleInputRows(  # noqa: N802 - Spark's name
@@ -218,7 +203,7 @@ class Refused(Calls):
         self.call("update", lambda: self.plain.update((1, 2)))
         if "STRUCT_ARRAY_LENGTH_MISMATCH" in self.calls[0]:
             self.plain.exists()
-        yield Row(k=repr(key[0]), calls=self.calls[0])
+        yield self.row(key)
 
 
 def test_a_refused_value_ends_the_task_as_in_sparks_way(tmp_path: Path) -> None:
@@ -228,7 +213,7 @@ def test_a_refused_value_ends_the_task_as_in_sparks_way(tmp_path: Path) -> None:
 
     def plan(left: DataFrame, _: DataFrame) -> DataFrame:
         grouped = left.where("k is not null").groupBy("k")
-        return grouped.transformWithState(Refused(), "k string, calls string", "append", "None")
+        return grouped.transformWithState(Refused(), OUTPUT, "append", "None")
 
     for name, conf in (("on", ON), ("off", OFF)):
         run = Run(Operator("refused", plan), events, str(tmp_path / name), CAIRN, 2, conf)
@@ -269,7 +254,7 @@ def test_it_is_on_by_its_setting(tmp_path: Path) -> None:
     assert all("handle='StatefulProcessorHandle'" in row for row in off.record.rows[0])
 
 
-class Fails(Calls):
+class Fails(ValueCalls):
     """Fails when its second key comes."""
 
     def handleInputRows(  # noqa: N802 - Spark's name
@@ -290,7 +275,7 @@ def test_an_error_of_the_user_fails_the_query_and_leaves_nothing(tmp_path: Path)
     def plan(left: DataFrame, _: DataFrame) -> DataFrame:
         rows = left.where("k is not null and v is not null").withColumn("key", f.col("k"))
         grouped = rows.groupBy("key")
-        return grouped.transformWithState(Fails(), "k string, calls string", "append", "None")
+        return grouped.transformWithState(Fails(), OUTPUT, "append", "None")
 
     run = Run(Operator("calls", plan), events, str(tmp_path / "on"), CAIRN, 2, ON)
     with pytest.raises(Exception, match="the user's own error"):

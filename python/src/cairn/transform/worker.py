@@ -6,25 +6,22 @@ does, for the rows of one key after another; its rows leave in batches of many k
 
 from __future__ import annotations
 
-import itertools
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 from pyspark.serializers import CPickleSerializer
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorHandleState
 from pyspark.sql.streaming.stateful_processor_util import (
     TransformWithStateInPandasFuncMode as Mode,
 )
-from pyspark.sql.types import Row, StructType
+from pyspark.sql.types import StructType
 from pyspark.worker_util import read_command
 
-from cairn.transform.client import BulkClient, BulkHandle
-
-# Rows of a batch that goes to the JVM: enough that a batch costs less than its rows.
-_OUTPUT_ROWS = 500
+from cairn.transform.facts import Facts
+from cairn.transform.handle import BulkHandle
+from cairn.transform.timers import BulkClient
 
 _Batches = Iterator[pa.RecordBatch]
 
@@ -34,37 +31,37 @@ def load(function: bytes, facts: bytes) -> tuple[Callable[[_Batches], _Batches],
 
     Args:
         function: the pickle of the user's function, as Spark's operator has it.
-        facts: count of the key's columns, their numbers, the path of the socket, the key's schema.
+        facts: the facts of the task, as JSON.
     """
     udf, return_type = read_command(CPickleSerializer(), function)
-    count = struct.unpack_from(">i", facts)[0]
-    key_offsets = struct.unpack_from(f">{count}i", facts, 4)
-    socket_path, place = _text(facts, 4 + 4 * count)
-    key_schema = StructType.fromJson(_json(_text(facts, place)[0]))
+    told = Facts.of_json(facts)
+    loop = _loop(told, return_type)
     utils = udf.__self__
     utils._stateful_processor = _InBulk(utils._stateful_processor)  # noqa: SLF001
 
     def run(batches: _Batches) -> _Batches:
-        client = BulkClient(socket_path, key_schema)
+        client = BulkClient(told.socket, told.key_schema)
         try:
-            results = _results(udf, client, _rows(batches, key_offsets, client))
-            yield from _as_batches(results, return_type)
+            if told.initial_key_offsets:
+                results = _results_with_initial(udf, client, loop, batches)
+            else:
+                results = _results(udf, client, loop, batches)
+            yield from loop.batches(results)
         finally:
             client.close()
 
     return run, return_type
 
 
-def _text(facts: bytes, place: int) -> tuple[str, int]:
-    begin = place + 4
-    end = begin + struct.unpack_from(">i", facts, place)[0]
-    return facts[begin:end].decode(), end
+def _loop(facts: Facts, return_type: StructType) -> Any:  # noqa: ANN401 - of rows or frames
+    # Rows need no pandas.
+    if facts.is_pandas:
+        from cairn.transform.frame_loop import FrameLoop  # noqa: PLC0415
 
+        return FrameLoop(facts, return_type)
+    from cairn.transform.row_loop import RowLoop  # noqa: PLC0415
 
-def _json(text: str) -> Any:  # noqa: ANN401
-    import json  # noqa: PLC0415
-
-    return json.loads(text)
+    return RowLoop(facts, return_type)
 
 
 class _InBulk(StatefulProcessor):
@@ -73,6 +70,7 @@ class _InBulk(StatefulProcessor):
     def __init__(self, users: StatefulProcessor) -> None:
         self._users = users
         self.handleInputRows = users.handleInputRows  # type: ignore[method-assign]
+        self.handleInitialState = users.handleInitialState  # type: ignore[method-assign]
         self.handleExpiredTimer = users.handleExpiredTimer  # type: ignore[method-assign]
         self.close = users.close  # type: ignore[method-assign]
 
@@ -83,36 +81,38 @@ class _InBulk(StatefulProcessor):
         raise NotImplementedError  # replaced in each instance
 
 
-def _rows(
-    batches: Iterable[pa.RecordBatch], key_offsets: tuple[int, ...], client: BulkClient
-) -> Iterator[tuple[tuple[Any, ...], Row]]:
-    """Return each row with its key; tell the client the keys of each batch."""
-    for batch in batches:
-        made = Row(*batch.schema.names)
-        columns = [column.to_pylist() for column in batch.columns]
-        keys = list(zip(*(columns[offset] for offset in key_offsets), strict=True))
-        client.set_chunk(key for key, _ in itertools.groupby(keys))
-        for key, values in zip(keys, zip(*columns, strict=True), strict=True):
-            yield key, made(*values)
-
-
 def _results(
-    udf: Callable[..., Iterator[Row]],
+    udf: Callable[..., Iterator[Any]],
     client: BulkClient,
-    rows: Iterator[tuple[tuple[Any, ...], Row]],
-) -> Iterator[dict[str, Any]]:
-    for key, group in itertools.groupby(rows, key=lambda pair: pair[0]):
-        of_key = udf(client, Mode.PROCESS_DATA, key, (row for _, row in group))
-        # All of them before the next key: they may read and write its state.
-        yield from [row.asDict(recursive=True) for row in of_key]
+    loop: Any,  # noqa: ANN401 - of rows or frames
+    batches: _Batches,
+) -> Iterator[Any]:
+    # What Spark's function does for a key, once the processor is ready.
+    handle = udf.__self__._handle_data_rows  # type: ignore[attr-defined] # noqa: SLF001
+    for key, rows in loop.groups(batches, client):
+        if client.handle_state == StatefulProcessorHandleState.INITIALIZED:
+            of_key = handle(client, key, rows)
+        else:
+            of_key = udf(client, Mode.PROCESS_DATA, key, rows)
+        yield from loop.results(of_key)
+    yield from _last_results(udf, client, loop)
+
+
+def _results_with_initial(
+    udf: Callable[..., Iterator[Any]],
+    client: BulkClient,
+    loop: Any,  # noqa: ANN401 - of rows or frames
+    batches: _Batches,
+) -> Iterator[Any]:
+    for key, rows, initial in loop.groups_with_initial(batches):
+        yield from loop.results(udf(client, Mode.PROCESS_DATA, key, rows, initial))
+    yield from _last_results(udf, client, loop)
+
+
+def _last_results(
+    udf: Callable[..., Iterable[Any]],
+    client: BulkClient,
+    loop: Any,  # noqa: ANN401 - of rows or frames
+) -> Iterator[Any]:
     for mode in (Mode.PROCESS_TIMER, Mode.COMPLETE):
-        for row in udf(client, mode, None, iter([])):
-            yield row.asDict(recursive=True)
-
-
-def _as_batches(results: Iterator[dict[str, Any]], return_type: StructType) -> _Batches:
-    # As Spark's worker: times in UTC.
-    arrow_type = to_arrow_type(return_type, timezone="UTC", prefers_large_types=False)
-    schema = pa.schema(list(arrow_type))  # type: ignore[call-overload]
-    while rows := list(itertools.islice(results, _OUTPUT_ROWS)):
-        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+        yield from loop.results(udf(client, mode, None, iter([])))

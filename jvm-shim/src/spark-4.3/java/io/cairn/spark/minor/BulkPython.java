@@ -1,8 +1,12 @@
 package io.cairn.spark.minor;
 
+import java.io.Serializable;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.BasePredicate;
+import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.python.ArrowPythonRunner;
 import org.apache.spark.sql.execution.python.PandasGroupUtils;
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec;
@@ -11,6 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
 import org.apache.spark.sql.internal.SessionState;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.CompletionIterator;
+import org.apache.spark.util.SerializableConfiguration;
 import scala.Function0;
 import scala.Option;
 import scala.Tuple2;
@@ -39,10 +44,22 @@ public final class BulkPython {
     return operator.schemaForValueRow();
   }
 
+  /** Hadoop's settings, which go to the executors once. */
+  public interface HadoopConf extends Serializable {
+    Configuration get();
+  }
+
+  public static HadoopConf hadoopConf(TransformWithStateInPySparkExec operator) {
+    Broadcast<SerializableConfiguration> conf =
+        SerializableConfiguration.broadcast(
+            operator.sparkContext(), operator.session().sessionState().newHadoopConf());
+    return () -> conf.value().value();
+  }
+
   /** The attributes of the worker's rows, and which of them are the key and which the values. */
-  public static Tuple2<Seq<Attribute>, int[]> argOffsets(TransformWithStateInPySparkExec operator) {
-    return PandasGroupUtils.resolveArgOffsets(
-        operator.child().output(), operator.groupingAttributes());
+  public static Tuple2<Seq<Attribute>, int[]> argOffsets(
+      SparkPlan child, Seq<Attribute> groupingAttributes) {
+    return PandasGroupUtils.resolveArgOffsets(child.output(), groupingAttributes);
   }
 
   /** The id of the session's artifacts, if there are any. */
@@ -60,13 +77,14 @@ public final class BulkPython {
     return operator.applyRemovingRowsOlderThanWatermark(rows, isLate);
   }
 
-  /** The rows by their key, projected to the attributes of the worker's rows. */
-  public static Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> grouped(
-      TransformWithStateInPySparkExec operator,
+  /** The rows in the order of their keys, projected to the attributes of the worker's rows. */
+  public static Iterator<InternalRow> grouped(
       Iterator<InternalRow> rows,
+      SparkPlan child,
+      Seq<Attribute> groupingAttributes,
       Seq<Attribute> projected) {
-    return PandasGroupUtils.groupAndProject(
-        rows, operator.groupingAttributes(), operator.child().output(), projected);
+    return PandasGroupUtils.groupAndProject(rows, groupingAttributes, child.output(), projected)
+        .flatMap(group -> group._2());
   }
 
   /** The Python program of the query's workers. */

@@ -2,7 +2,6 @@ package io.cairn.spark.minor;
 
 import java.io.BufferedInputStream;
 import java.io.BufferedOutputStream;
-import java.io.ByteArrayOutputStream;
 import java.io.Closeable;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
@@ -16,15 +15,14 @@ import java.nio.channels.Channels;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import org.apache.spark.sql.Row;
-import org.apache.spark.sql.api.python.PythonSQLUtils;
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder;
+import org.apache.spark.sql.execution.python.streaming.ListStateInfo;
+import org.apache.spark.sql.execution.python.streaming.MapStateInfo;
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer;
 import org.apache.spark.sql.execution.python.streaming.ValueStateInfo;
-import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.ImplicitGroupingKeyTracker;
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.StatefulProcessorHandleImpl;
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.StatefulProcessorHandleState;
 import org.apache.spark.sql.execution.streaming.state.StateMessage;
@@ -35,27 +33,14 @@ import scala.collection.mutable.HashMap;
 
 /**
  * Serves the state of one task of {@code transformWithState} to its Python worker: Spark's messages
- * as Spark's own server does, and frames for the value states of many keys.
+ * as Spark's own server does, and the frames of {@link BulkFrames}.
  *
- * <p>A message of Spark begins with the version 0, a frame with 1. A frame is applied through the
- * same objects of Spark as its messages are: encodings, times to live, metrics and checks are
- * Spark's. All integers are big-endian; bytes and texts have their length before them.
- *
- * <pre>
- * read    1, 0, name, key count, keys       answer: count n, n values (length -1: none)
- * write   1, 1, op count, ops               answer: -1, or the number of the op that failed, and its message
- * op      key (length -1: that of the op before), name, 1 update | 2 clear, value of an update
- * </pre>
- *
- * An answer to a read has as many values as fit its bound, at least one; a negative count comes
- * with the message of an error. Not thread-safe: one thread runs it, and the task's closes it.
+ * <p>A message of Spark begins with the i32 version 0, a frame with 1. Not thread-safe: one thread
+ * runs it, and the task's closes it.
  */
 public final class BulkStateServer implements Runnable, Closeable {
   private static final Logger LOG = LoggerFactory.getLogger(BulkStateServer.class);
   private static final int SPARKS = 0;
-  private static final int READ = 0;
-  private static final int UPDATE = 1;
-  private static final int ANSWER_BYTES = 4 << 20;
   private static final int MESSAGE_FAILED = 1;
   private static final int FOLDER_LENGTH = 60; // that of a path is 107 on Linux, 103 on macOS
 
@@ -67,8 +52,10 @@ public final class BulkStateServer implements Runnable, Closeable {
   private final int maxRecords;
   private final scala.Option<Object> batchTimestampMs;
   private final scala.Option<Object> watermarkMs;
-  private final ExpressionEncoder.Deserializer<Row> keyDeserializer;
   private final HashMap<String, ValueStateInfo> values = new HashMap<>();
+  private final HashMap<String, ListStateInfo> lists = new HashMap<>();
+  private final HashMap<String, MapStateInfo> maps = new HashMap<>();
+  private final BulkFrames frames;
   private volatile SocketChannel worker;
   private volatile boolean isClosed;
 
@@ -86,7 +73,8 @@ public final class BulkStateServer implements Runnable, Closeable {
     this.batchTimestampMs = batchTimestampMs;
     this.watermarkMs = watermarkMs;
     handleRequest = sparksHandler();
-    keyDeserializer = rowDeserializer(keySchema);
+    BulkRows keyRows = new BulkRows(keySchema, rowDeserializer(keySchema));
+    frames = new BulkFrames(handle, keyRows, maxRecords, values, lists, maps);
     socket = Files.createTempDirectory(shortFolder(), "cairn-tws-").resolve("state");
     listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
     try {
@@ -157,17 +145,15 @@ public final class BulkStateServer implements Runnable, Closeable {
     while (!isClosed && handle.getHandleState() != StatefulProcessorHandleState.CLOSED()) {
       if (in.readInt() == SPARKS) {
         answerMessage(sparks, in, out);
-      } else if (in.readInt() == READ) {
-        read(in, out);
-      } else {
-        write(in, out);
+      } else if (!frames.apply(in.readInt(), bytes(in), out)) {
+        end();
       }
       out.flush();
     }
   }
 
   private TransformWithStateInPySparkStateServer sparksServer(DataOutputStream out) {
-    // It never runs: it only handles messages, and shares the table of value states.
+    // It never runs: it only handles messages, and shares the tables of the variables.
     return new TransformWithStateInPySparkStateServer(
         listener,
         handle,
@@ -178,9 +164,9 @@ public final class BulkStateServer implements Runnable, Closeable {
         out,
         values,
         null,
+        lists,
         null,
-        null,
-        null,
+        maps,
         null,
         null,
         null);
@@ -213,105 +199,14 @@ public final class BulkStateServer implements Runnable, Closeable {
     }
   }
 
-  private void read(DataInputStream in, DataOutputStream out) throws IOException {
-    String name = text(in);
-    byte[][] keys = new byte[in.readInt()][];
-    for (int i = 0; i < keys.length; i++) {
-      keys[i] = bytes(in);
-    }
-    ByteArrayOutputStream found = new ByteArrayOutputStream();
-    DataOutputStream answer = new DataOutputStream(found);
-    int count = 0;
-    scala.Option<Object> before = ImplicitGroupingKeyTracker.getImplicitKeyOption();
-    try {
-      ValueStateInfo info = values.apply(name);
-      while (count < keys.length && (count == 0 || found.size() < ANSWER_BYTES)) {
-        setKey(keys[count]);
-        Row value = info.valueState().get();
-        if (value == null) {
-          answer.writeInt(-1);
-        } else {
-          writeBytes(answer, PythonSQLUtils.toPyRow(value));
-        }
-        count++;
-      }
-    } catch (Exception error) { // Scala's methods declare none
-      out.writeInt(-1);
-      writeBytes(out, String.valueOf(error.getMessage()).getBytes(StandardCharsets.UTF_8));
-      end();
-      return;
-    } finally {
-      restoreKey(before);
-    }
-    out.writeInt(count);
-    found.writeTo(out);
-  }
-
-  private void write(DataInputStream in, DataOutputStream out) throws IOException {
-    int count = in.readInt();
-    String failure = null;
-    int failed = -1;
-    scala.Option<Object> before = ImplicitGroupingKeyTracker.getImplicitKeyOption();
-    for (int i = 0; i < count; i++) {
-      int keyLength = in.readInt();
-      byte[] key = keyLength < 0 ? null : in.readNBytes(keyLength);
-      String name = text(in);
-      byte[] value = in.readByte() == UPDATE ? bytes(in) : null;
-      if (failure != null) {
-        continue;
-      }
-      try {
-        if (key != null) {
-          setKey(key);
-        }
-        ValueStateInfo info = values.apply(name);
-        if (value == null) {
-          info.valueState().clear();
-        } else {
-          info.valueState()
-              .update(PythonSQLUtils.toJVMRow(value, info.schema(), info.deserializer()));
-        }
-      } catch (Exception error) { // as above
-        failed = i;
-        failure = String.valueOf(error.getMessage());
-      }
-    }
-    restoreKey(before);
-    out.writeInt(failed);
-    if (failure != null) {
-      writeBytes(out, failure.getBytes(StandardCharsets.UTF_8));
-      end();
-    }
-  }
-
   private void end() {
     handle.setHandleState(StatefulProcessorHandleState.CLOSED());
-  }
-
-  private void setKey(byte[] key) {
-    ImplicitGroupingKeyTracker.setImplicitKey(
-        PythonSQLUtils.toJVMRow(key, keySchema, keyDeserializer));
-  }
-
-  /**
-   * Restores the key of Spark's messages: set anew by one, it would end the iterators of the key.
-   */
-  private static void restoreKey(scala.Option<Object> before) {
-    if (before.isDefined()) {
-      ImplicitGroupingKeyTracker.setImplicitKey(before.get());
-    } else {
-      ImplicitGroupingKeyTracker.removeImplicitKey();
-    }
   }
 
   private static byte[] bytes(DataInputStream in) throws IOException {
     byte[] bytes = new byte[in.readInt()];
     in.readFully(bytes);
     return bytes;
-  }
-
-  private static String text(DataInputStream in) throws IOException {
-    return new String(bytes(in), StandardCharsets.UTF_8);
   }
 
   private static void writeBytes(DataOutputStream out, byte[] bytes) throws IOException {

@@ -1,6 +1,5 @@
 package io.cairn.spark.extension
 
-import java.io.{ByteArrayOutputStream, DataOutputStream}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.TimeUnit
 import java.util.concurrent.atomic.AtomicBoolean
@@ -12,16 +11,21 @@ import org.apache.spark.TaskContext
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark.UserFacingDataType
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.StateStoreAwareZipPartitionsHelper
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.StatefulProcessorHandleImpl
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.streaming.TimeMode
 import org.apache.spark.sql.types.{StructField, StructType}
+import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods.{compact, parse, render}
 import org.slf4j.LoggerFactory
 
 /**
- * `transformWithState` of PySpark whose worker reads and writes values of many keys at once.
+ * `transformWithState` of PySpark whose worker reads and writes the state of many keys at once.
  *
  * Spark runs the user's function as one of `mapInArrow`, by its own runner; the function is Cairn's,
  * which calls the user's processor. The state goes through [[BulkStateServer]]. What an operator
@@ -33,8 +37,7 @@ private[extension] object BulkTransform {
 
   /** Whether an operator can run in this way; a reason against it that users can change is logged. */
   def fits(operator: TransformWithStateInPySparkOnCairn): Boolean =
-    PhysicalRule.isInBulk(operator.conf) && operator.isStreaming && !operator.hasInitialState &&
-      operator.userFacingDataType == UserFacingDataType.PYTHON_ROW && isPossible(operator)
+    PhysicalRule.isInBulk(operator.conf) && operator.isStreaming && isPossible(operator)
 
   private def isPossible(operator: TransformWithStateInPySparkOnCairn): Boolean =
     try {
@@ -67,17 +70,47 @@ private[extension] object BulkTransform {
   def execute(operator: TransformWithStateInPySparkOnCairn): RDD[InternalRow] = {
     operator.metrics // they must exist before the plan goes to the executors
     val task = new BulkTask(operator)
-    operator.child
-      .execute()
-      .mapPartitionsWithStateStore[InternalRow](
-        operator.getStateInfo,
+    if (operator.hasInitialState) executeFromState(operator, task)
+    else
+      operator.child
+        .execute()
+        .mapPartitionsWithStateStore[InternalRow](
+          operator.getStateInfo,
+          BulkPython.keyRow(operator),
+          BulkPython.valueRow(operator),
+          NoPrefixKeyStateEncoderSpec(BulkPython.keyRow(operator)),
+          BulkPython.sessionState(operator),
+          Some(BulkPython.coordinator(operator)),
+          useColumnFamilies = true,
+          useMultipleValuesPerKey = true)((store, rows) => task.run(store, rows))
+  }
+
+  private def executeFromState(
+      operator: TransformWithStateInPySparkOnCairn,
+      task: BulkTask): RDD[InternalRow] = {
+    val storeConf = new StateStoreConf(BulkPython.sessionState(operator).conf)
+    val hadoopConf = BulkPython.hadoopConf(operator)
+    new StateStoreAwareZipPartitionsHelper(operator.child.execute()).stateStoreAwareZipPartitions(
+      operator.initialState.execute(),
+      operator.getStateInfo,
+      storeNames = Seq(),
+      BulkPython.coordinator(operator)) { (partition, rows, initial) =>
+      val info = operator.getStateInfo
+      val store = StateStore.get(
+        StateStoreProviderId(
+          StateStoreId(info.checkpointLocation, info.operatorId, partition),
+          info.queryRunId),
         BulkPython.keyRow(operator),
         BulkPython.valueRow(operator),
         NoPrefixKeyStateEncoderSpec(BulkPython.keyRow(operator)),
-        BulkPython.sessionState(operator),
-        Some(BulkPython.coordinator(operator)),
+        info.storeVersion,
+        info.getStateStoreCkptId(partition).map(_.head),
+        info.stateSchemaMetadata,
         useColumnFamilies = true,
-        useMultipleValuesPerKey = true)((store, rows) => task.run(store, rows))
+        storeConf,
+        hadoopConf.get())
+      task.run(store, rows, Some(initial))
+    }
   }
 }
 
@@ -85,19 +118,26 @@ private[extension] object BulkTransform {
 private[extension] final class BulkTask(operator: TransformWithStateInPySparkOnCairn)
     extends Serializable {
 
-  private val (attributes, offsets) = BulkPython.argOffsets(operator)
-  private val schema = DataTypeUtils.fromAttributes(attributes)
+  private val (attributes, offsets) =
+    BulkPython.argOffsets(operator.child, operator.groupingAttributes)
   private val keySchema = StructType(
     operator.groupingAttributes.map(key => StructField(key.name, key.dataType, key.nullable)))
   private val keyEncoder = ExpressionEncoder(keySchema).resolveAndBind().asInstanceOf[ExpressionEncoder[Any]]
   private val zone = operator.conf.sessionLocalTimeZone
   private val largeVarTypes = operator.conf.arrowUseLargeVarTypes
   private val stateRowsPerBatch = operator.conf.arrowTransformWithStateInPySparkMaxStateRecordsPerBatch
-  private val runnerConf = BulkPython.runnerConf(operator)
+  private val maxRecords = operator.conf.arrowMaxRecordsPerBatch
+  private val maxBytes = operator.conf.arrowMaxBytesPerBatch
+  private val runnerConf = BulkPython.runnerConf(operator) ++ Map(
+    SQLConf.ARROW_EXECUTION_MAX_RECORDS_PER_BATCH.key -> maxRecords.toString,
+    SQLConf.ARROW_EXECUTION_MAX_BYTES_PER_BATCH.key -> maxBytes.toString)
   private val artifacts = BulkPython.jobArtifacts()
 
   /** Returns the rows of a partition; their end commits the store. */
-  def run(store: StateStore, input: Iterator[InternalRow]): Iterator[InternalRow] = {
+  def run(
+      store: StateStore,
+      input: Iterator[InternalRow],
+      initial: Option[Iterator[InternalRow]] = None): Iterator[InternalRow] = {
     val beganNs = System.nanoTime
     val handle = new StatefulProcessorHandleImpl(
       store,
@@ -108,14 +148,19 @@ private[extension] final class BulkTask(operator: TransformWithStateInPySparkOnC
       operator.batchTimestampMs,
       operator.prevBatchTimestampMs,
       operator.metrics)
-    val groups = BulkPython.grouped(operator, inTime(input), attributes)
-    // A worker of `mapInArrow` wants each row in a struct. Spark's runner cuts them into batches.
-    val rows = groups.flatMap(_._2).map(row => InternalRow(row))
+    val grouped =
+      BulkPython.grouped(inTime(input), operator.child, operator.groupingAttributes, attributes)
+    val schema = DataTypeUtils.fromAttributes(attributes)
+    val (batches, batchSchema, initialOffsets) = initial match {
+      case None => (batched(grouped), schema, Array.empty[Int])
+      case Some(rows) => withInitial(grouped, schema, rows)
+    }
     val results = BulkPython.run(
       operator,
-      Iterator(rows),
-      command(serve(handle)),
-      StructType(Array(StructField("struct", schema))),
+      // A worker of `mapInArrow` wants each row in a struct.
+      batches.map(_.map(row => InternalRow(row))),
+      command(serve(handle), initialOffsets),
+      StructType(Array(StructField("struct", batchSchema))),
       zone,
       largeVarTypes,
       runnerConf,
@@ -125,6 +170,51 @@ private[extension] final class BulkTask(operator: TransformWithStateInPySparkOnC
       row
     }
   }
+
+  /**
+   * Returns the batches with the rows of the initial state and those after them with the other rows.
+   * A batch has one kind of rows.
+   */
+  private def withInitial(
+      grouped: Iterator[InternalRow],
+      schema: StructType,
+      initial: Iterator[InternalRow]): (Iterator[Iterator[InternalRow]], StructType, Array[Int]) = {
+    val (initialAttributes, initialOffsets) =
+      BulkPython.argOffsets(operator.initialState, operator.initialStateGroupingAttrs)
+    val initialGrouped = BulkPython.grouped(
+      initial,
+      operator.initialState,
+      operator.initialStateGroupingAttrs,
+      initialAttributes)
+    val batches = batched(initialGrouped).map(_.map(row => InternalRow(null, row))) ++
+      batched(grouped).map(_.map(row => InternalRow(row, null)))
+    val both = new StructType()
+      .add("inputData", schema)
+      .add("initState", DataTypeUtils.fromAttributes(initialAttributes))
+    (batches, both, initialOffsets)
+  }
+
+  /** Cuts rows into batches as Spark's operator does; each must be read before the next one. */
+  private def batched(rows: Iterator[InternalRow]): Iterator[Iterator[InternalRow]] =
+    new Iterator[Iterator[InternalRow]] {
+      override def hasNext: Boolean = rows.hasNext
+      override def next(): Iterator[InternalRow] = new Iterator[InternalRow] {
+        private var count = 0
+        private var bytes = 0L
+        override def hasNext: Boolean =
+          rows.hasNext && (maxRecords <= 0 || count < maxRecords) &&
+            (maxBytes <= 0 || bytes < maxBytes)
+        override def next(): InternalRow = {
+          val row = rows.next()
+          count += 1
+          row match {
+            case row: UnsafeRow => bytes += row.getSizeInBytes
+            case _ =>
+          }
+          row
+        }
+      }
+    }
 
   private def end(store: StateStore, handle: StatefulProcessorHandleImpl, beganNs: Long): Unit = {
     operator.longMetric("allUpdatesTimeMs") +=
@@ -161,18 +251,23 @@ private[extension] final class BulkTask(operator: TransformWithStateInPySparkOnC
   }
 
   /** The function of the worker: the user's, with what it must know of this task. */
-  private def command(server: BulkStateServer): Array[Byte] = {
-    val keyCount = offsets(1)
-    val facts = new ByteArrayOutputStream
-    val out = new DataOutputStream(facts)
-    val keyOffsets = offsets.slice(2, 2 + keyCount)
-    out.writeInt(keyOffsets.length)
-    keyOffsets.foreach(out.writeInt)
-    for (text <- Seq(server.socket.toString, keySchema.json)) {
-      val bytes = text.getBytes(UTF_8)
-      out.writeInt(bytes.length)
-      out.write(bytes)
-    }
-    PickledCall.load("cairn.transform.worker", BulkPython.command(operator), facts.toByteArray)
+  private def command(server: BulkStateServer, initialOffsets: Array[Int]): Array[Byte] = {
+    val facts =
+      ("socket" -> server.socket.toString) ~
+        ("keySchema" -> parse(keySchema.json)) ~
+        ("keyOffsets" -> BulkTask.keyOffsets(offsets)) ~
+        ("valueOffsets" -> offsets.drop(2 + offsets(1)).toSeq) ~
+        ("initialKeyOffsets" -> BulkTask.keyOffsets(initialOffsets)) ~
+        ("isPandas" -> (operator.userFacingDataType == UserFacingDataType.PANDAS)) ~
+        ("conf" -> runnerConf)
+    PickledCall.load(
+      "cairn.transform.worker", BulkPython.command(operator), compact(render(facts)).getBytes(UTF_8))
   }
+}
+
+private[extension] object BulkTask {
+
+  /** The numbers of the key's columns: Spark writes the length of all, that of the key, and these. */
+  def keyOffsets(offsets: Array[Int]): Seq[Int] =
+    if (offsets.isEmpty) Nil else offsets.slice(2, 2 + offsets(1)).toSeq
 }
