@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -46,16 +45,23 @@ class PeakMemory:
 
 def resident_bytes(session_id: int) -> int:
     """Return the resident bytes of all processes of a session together."""
-    return sum(int(fields[24 - 3]) for fields in _stats(session_id)) * _PAGE_BYTES
+    return sum(int(fields[24 - 3]) for fields in _stats(session_id).values()) * _PAGE_BYTES
 
 
 def cpu_seconds(session_id: int) -> float:
     """Return the CPU time so far of all processes of a session, and of children that ended."""
-    return sum(sum(map(int, fields[14 - 3 : 18 - 3])) for fields in _stats(session_id)) / _TICKS
+    stats = _stats(session_id).values()
+    return sum(sum(map(int, fields[14 - 3 : 18 - 3])) for fields in stats) / _TICKS
 
 
-def _stats(session_id: int) -> Iterator[list[str]]:
+def session_processes(session_id: int) -> list[int]:
+    """Return the ids of all processes of a session."""
+    return list(_stats(session_id))
+
+
+def _stats(session_id: int) -> dict[int, list[str]]:
     """Return what the kernel says of each process of a session: its fields from the third on."""
+    found = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
@@ -66,4 +72,5 @@ def _stats(session_id: int) -> Iterator[list[str]]:
         # The name, in parentheses, may contain spaces. Field 6 is the session.
         fields = stat.rpartition(")")[2].split()
         if int(fields[6 - 3]) == session_id:
-            yield fields
+            found[int(entry.name)] = fields
+    return found

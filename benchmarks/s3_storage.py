@@ -95,7 +95,7 @@ def distant_s3(latency_ms: int, *, is_audited: bool = False) -> Iterator[Distant
     s3a_jars()
     with (
         AuditServer() if is_audited else nullcontext() as audit,
-        MinioProcess(minio_binary(), audit and audit.minio_environment) as server,
+        MinioProcess(minio_binary(), audit.minio_environment if audit else None) as server,
         TcpProxy(server.endpoint_url, latency_ms=latency_ms) as proxy,
     ):
         yield DistantS3(server, proxy, audit=audit)

@@ -1,9 +1,9 @@
 """Runs a streaming query of PySpark in a process of its own, and measures it.
 
-run.py calls `run_stream` for the workloads of bench.toml that have a `stream`, such as "nexmark 18":
-a query of `STREAMS`, by its name. The process reads a task as JSON from its standard input and
-prints a line per step; other lines are those of Spark. The source has the same rows in each batch
-in each run, and the sink drops its rows.
+run.py calls `run_stream` for the workloads of bench.toml that have a `stream`: the name of one of
+`STREAMS`, and its arguments, such as "nexmark 18". The process has a task as JSON as its argument,
+and prints a line per step; other lines are those of Spark. The source has the same rows in each
+batch in each run, and the sink drops its rows.
 
 The measured part begins when the last batch of the warm-up has ended and ends with the last batch.
 CPU time is that of all processes. A batch's commit is the mean over the tasks of what they wait for
@@ -14,6 +14,7 @@ batch; three batches later both have the same state, or the run fails.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +38,7 @@ from driver import (
     Provider,
     RunFailedError,
 )
-from process_memory import PeakMemory, cpu_seconds
+from process_memory import PeakMemory, cpu_seconds, session_processes
 
 import cairn
 from cairn.reader.prices import Requests, default_prices
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from s3_storage import DistantS3
 
 BATCHES_AFTER_KILL = 3
+FLINK = REPOSITORY / ".build" / "flink"  # the environment of `make flink`
+_ENDS = ("first", "last")
 _MARK = "@@ "
 _POLL_S = 0.02
 _KINDS = {
@@ -96,18 +100,29 @@ def run_stream(
             **({CONF_PREFIX + "python": sys.executable} if provider.family == "cairn" else {}),
             **provider.conf,
         },
+        "folder": str(run),
+        "heap": jvm.heap,
+        "rows_per_s": entry.get("rows_per_s", 0),
         "kill": bool(entry.get("recovery")),
         "is_by_clock": bool(entry.get("is_by_clock")),
     }
-    process = _Process(task, run, storage)
-    numbers = process.run()
+    if provider.family == "flink":
+        task["conf"] = provider.conf
+    numbers = _Process(task, run, storage, _program(provider)).run()
     if task["kill"]:
-        process = _Process({**task, "kill": False, "is_recovery": True}, run, storage)
-        numbers |= process.run()
+        again = {**task, "kill": False, "is_recovery": True}
+        numbers |= _Process(again, run, storage, _program(provider)).run()
     elif jvm.checkpoint is None and provider.family == "cairn":
         numbers["state_bytes"] = state_bytes(run / "checkpoint")
     shutil.rmtree(run)
     return numbers
+
+
+def _program(provider: Provider) -> list[str]:
+    """Return the program that runs a task: this one, or that of Flink in its own environment."""
+    if provider.family == "flink":
+        return [str(FLINK / "bin" / "python"), str(HERE / "engines" / "flink_job.py")]
+    return [sys.executable, __file__]
 
 
 def _conf(sizes: dict[str, int], jvm: Jvm, run: Path) -> dict[str, str]:
@@ -143,8 +158,10 @@ def state_bytes(checkpoint: Path) -> int:
 class _Process:
     """The process of a query, with a session of its own."""
 
-    def __init__(self, task: dict[str, Any], run: Path, storage: DistantS3 | None) -> None:
-        self._task, self._run, self._storage = task, run, storage
+    def __init__(
+        self, task: dict[str, Any], run: Path, storage: DistantS3 | None, program: list[str]
+    ) -> None:
+        self._task, self._run, self._storage, self._program = task, run, storage, program
 
     def run(self) -> dict[str, float]:
         """Start it and return what it has measured; all its processes end.
@@ -153,26 +170,24 @@ class _Process:
             RunFailedError: it ended without numbers.
         """
         (self._run / "local").mkdir(exist_ok=True)
-        python_path = [HERE, REPOSITORY / "python" / "src", os.environ.get("PYTHONPATH", "")]
+        python_path = [REPOSITORY / "python" / "src", os.environ.get("PYTHONPATH", "")]
         environment = {
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "FLINK_ENV_JAVA_OPTS": f"-Xmx{self._task['heap']}",
             "PYTHONPATH": os.pathsep.join(str(one) for one in python_path if str(one)),
         }
         with (self._run / "stderr.txt").open("ab") as err:
             process = subprocess.Popen(
-                [sys.executable, __file__],
+                [*self._program, json.dumps(self._task)],
                 env=environment,
-                stdin=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=err,
                 text=True,
                 start_new_session=True,
             )
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(self._task))
-        process.stdin.close()
         try:
             with PeakMemory(process.pid) as memory:
                 numbers = self._follow(process)
@@ -182,8 +197,7 @@ class _Process:
 
     def _follow(self, process: subprocess.Popen[str]) -> dict[str, float]:
         before: Counter[str] = Counter()
-        assert process.stdout is not None
-        for line in process.stdout:
+        for line in process.stdout or ():
             if not line.startswith(_MARK):
                 continue
             step, _, text = line.removeprefix(_MARK).partition(" ")
@@ -218,19 +232,11 @@ class _Process:
 
 
 def _kill_session(process: subprocess.Popen[str]) -> None:
-    """End all processes of the session; engine workers have their parent's session."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    """End the process and all that it started."""
+    for pid in (process.pid, *session_processes(process.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == process.pid:
-                os.kill(int(stat.parent.name), signal.SIGKILL)
-        except (OSError, IndexError):  # it has ended
-            continue
 
 
 # -- in the process --------------------------------------------------------------------------------
@@ -240,32 +246,32 @@ def _nexmark(spark: SparkSession, source: DataFrame, number: str) -> tuple[DataF
     from nexmark import events, queries  # noqa: PLC0415 - not in the process of run.py
 
     query = next(one for one in queries.QUERIES if one.number == int(number))
-    events.create_views(spark, source, has_watermark=query.closes)
+    events.create_views(source, has_watermark=query.closes)
     return query.streamed(spark), query.mode
 
 
-STREAMS = {"nexmark": _nexmark}
+def _engines(_spark: SparkSession, source: DataFrame, name: str) -> tuple[DataFrame, str]:
+    from engines import queries  # noqa: PLC0415 - as above
+
+    query = queries.QUERIES[name]
+    time = f"timestamp_millis(value div {queries.ROWS_PER_MS}) AS ts"
+    return query.spark(source.selectExpr("value AS n", time)), query.mode
+
+
+STREAMS = {"nexmark": _nexmark, "engines": _engines}
 
 
 def _main() -> None:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
-    task = json.load(sys.stdin)
+    task = json.loads(sys.argv[1])
     builder = SparkSession.builder.master("local[2]")
     for name, value in task["conf"].items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    source = (
-        spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", task["sizes"]["batch_rows"])
-        .option("numPartitions", 2)
-        .option("startTimestamp", 0)
-        .load()
-        .select("value")
-    )
     name, *arguments = task["stream"].split()
-    frame, mode = STREAMS[name](spark, source, *arguments)
+    frame, mode = STREAMS[name](spark, _source(spark, task), *arguments)
     start = time.monotonic()
     query = (
         frame.writeStream.format("noop")
@@ -280,6 +286,8 @@ def _main() -> None:
         numbers = {"recovery_ms": (time.monotonic() - start) * 1000}
         _await(query, end + BATCHES_AFTER_KILL)
         numbers |= _state(_progress(query, end + BATCHES_AFTER_KILL))
+    elif task["rows_per_s"]:
+        numbers = _latency(query, first, end)
     else:
         numbers = _measured(query, first, end, task)
     if task["kill"]:
@@ -289,6 +297,36 @@ def _main() -> None:
         query.stop()
     _print("numbers", json.dumps(numbers))
     time.sleep(RUN_LIMIT_S if task["kill"] else 0)
+
+
+def _source(spark: SparkSession, task: dict[str, Any]) -> DataFrame:
+    """Return numbers in a column `value`: a fixed count per batch, or a rate per second."""
+    if task["rows_per_s"]:
+        from pyspark.sql import functions as sf  # noqa: PLC0415 - as above
+
+        rate = spark.readStream.format("rate").option("rowsPerSecond", task["rows_per_s"])
+        first, last = sf.min("timestamp").alias("first"), sf.max("timestamp").alias("last")
+        return rate.option("numPartitions", 2).load().observe("made", first, last).select("value")
+    counted = spark.readStream.format("rate-micro-batch").option("numPartitions", 2)
+    counted = counted.option("rowsPerBatch", task["sizes"]["batch_rows"])
+    return counted.option("startTimestamp", 0).load().select("value")
+
+
+def _latency(query: Any, first: int, end: int) -> dict[str, float]:  # noqa: ANN401 - no import without a JVM
+    """Return how much later than its rows, which are made evenly, a batch has ended."""
+    _await(query, end - 1)
+    times = []
+    for batch in (_progress(query, number) for number in range(first, end)):
+        begun = datetime.fromisoformat(batch["timestamp"])
+        ended = begun + timedelta(milliseconds=batch["durationMs"]["triggerExecution"])
+        made = [datetime.fromisoformat(batch["observedMetrics"]["made"][at]) for at in _ENDS]
+        newest, oldest = ((ended - one).total_seconds() * 1000 for one in reversed(made))
+        times += [newest + (oldest - newest) * place / 99 for place in range(100)]
+    return {
+        "latency_p50_ms": statistics.median(times),
+        "latency_p99_ms": _p99(times),
+        "sampled_count": len(times),
+    }
 
 
 def _measured(query: Any, first: int, end: int, task: dict[str, Any]) -> dict[str, float]:  # noqa: ANN401 - no import without a JVM

@@ -14,7 +14,7 @@ numbers are not: here they are hashes of n.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 RATE_PER_S = 10_000
 BASE_TIME_MS = 1_436_918_400_000
@@ -27,12 +27,18 @@ HOT_AUCTION_RATIO, HOT_SELLER_RATIO, HOT_BIDDER_RATIO, HOT_BATCH = 2, 4, 4, 100
 CHANNELS, HOT_CHANNELS = 10_000, ("Google", "Facebook", "Baidu", "Apple")
 WATERMARK_DELAY = "4 seconds"
 
-_STATES = "AZ,CA,ID,OR,WA,WY".split(",")
+_STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
 _CITIES = (
-    "Phoenix,Los Angeles,San Francisco,Boise,Portland,Bend,Redmond,Seattle,Kent,Cheyenne".split(",")
+    *("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond"),
+    *("Seattle", "Kent", "Cheyenne"),
 )
-_FIRST_NAMES = "Peter,Paul,Luke,John,Saul,Vicky,Kate,Julie,Sarah,Deiter,Walter".split(",")
-_LAST_NAMES = "Shultz,Abrams,Spencer,White,Bartels,Walton,Smith,Jones,Noris".split(",")
+_FIRST_NAMES = (
+    *("Peter", "Paul", "Luke", "John", "Saul", "Vicky", "Kate", "Julie", "Sarah", "Deiter"),
+    "Walter",
+)
+_LAST_NAMES = (
+    *("Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris"),
+)
 
 
 def _letters(count: int) -> str:
@@ -64,7 +70,7 @@ def _random(bound: int | str, salt: str) -> str:
     return f"pmod(xxhash64(value, '{salt}'), {bound})"
 
 
-def _one_of(texts: list[str] | tuple[str, ...], salt: str) -> str:
+def _one_of(texts: tuple[str, ...], salt: str) -> str:
     choices = ", ".join(f"'{text}'" for text in texts)
     return f"element_at(array({choices}), cast({_random(len(texts), salt)} AS int) + 1)"
 
@@ -151,11 +157,10 @@ BID = {
 }
 
 
-def create_views(spark: SparkSession, numbers: DataFrame, *, has_watermark: bool = False) -> None:
-    """Make the events the temporary views `person`, `auction` and `bid` of the session.
+def create_views(numbers: DataFrame, *, has_watermark: bool = False) -> None:
+    """Make the events the temporary views `person`, `auction` and `bid` of its session.
 
     Args:
-        spark: the session.
         numbers: numbers of events in a column `value`, batch or stream.
         has_watermark: the views have a watermark, 4 s behind the newest event.
     """

@@ -4,7 +4,7 @@ Times are whole milliseconds in the processors.
 """
 
 # The names and signatures of the processors are Spark's.
-# ruff: noqa: ANN401, ARG002, D102, N802, N803
+# ruff: noqa: ANN401, ARG002, N802, N803
 
 from __future__ import annotations
 
@@ -23,7 +23,17 @@ def _names(schema: str) -> list[str]:
 
 
 class _Processor(StatefulProcessor):
-    """A processor without resources of its own."""
+    """A processor without resources of its own.
+
+    Args:
+        columns: of its rows.
+    """
+
+    def __init__(self, columns: list[str]) -> None:
+        self._columns = columns
+
+    def row(self, *values: Any) -> Row:
+        return Row(**dict(zip(self._columns, values, strict=True)))
 
     def close(self) -> None:
         pass
@@ -51,6 +61,7 @@ class _Winner(_Processor):
     def __init__(self, auction: str, bid: str) -> None:
         self._schemas = auction, bid
         self._auction, self._bid = _names(auction), _names(bid)
+        super().__init__(self._auction + self._bid)
 
     def init(self, handle: Any) -> None:
         auction, bid = self._schemas
@@ -96,7 +107,7 @@ class _Winner(_Processor):
             self._open.clear()
             self._best.clear()
             if best:
-                yield Row(**dict(zip(self._auction + self._bid, (*auction, *best), strict=True)))
+                yield self.row(*auction, *best)
 
 
 def _winners(spark: SparkSession, auction: str, bid: str) -> DataFrame:
@@ -138,7 +149,7 @@ class _Average(_Processor):
         for row in rows:
             total, number = total + row.price, number + 1
         self._state.update((total, number))
-        yield Row(category=key[0], final=total // number)
+        yield self.row(key[0], total // number)
 
 
 def average_winning_prices(spark: SparkSession) -> DataFrame:
@@ -146,7 +157,9 @@ def average_winning_prices(spark: SparkSession) -> DataFrame:
     auction = "time_ms bigint, expires_ms bigint, category bigint"
     winners = _winners(spark, auction, "price bigint, bid_ms bigint").select("category", "price")
     schema = "category bigint, final bigint"
-    return winners.groupBy("category").transformWithState(_Average(), schema, "Append", "None")
+    return winners.groupBy("category").transformWithState(
+        _Average(_names(schema)), schema, "Append", "None"
+    )
 
 
 # -- 15 and 16: distinct bidders and auctions ------------------------------------------------------
@@ -182,7 +195,7 @@ class _FirstSeen(_Processor):
         new = [(after & ~before) >> rank & 1 for rank in range(4)]
         none = [0, 0, 0, 0]
         counts = [*bids, *new, *none] if key[-2] == "bidder" else [*none, *none, *new]
-        yield Row(*key[:-2], minute, *counts)
+        yield self.row(*key[:-2], minute, *counts)
 
 
 class _Sums(_Processor):
@@ -198,21 +211,22 @@ class _Sums(_Processor):
             minute = max(minute, row[width])
             sums = [one + more for one, more in zip(sums, row[width + 1 :], strict=True)]
         self._state.update((minute, *sums))
-        yield Row(*key, minute, *sums)
+        yield self.row(*key, minute, *sums)
 
 
 def _distinct(spark: SparkSession, group: dict[str, Column]) -> DataFrame:
     kinds = sf.expr(
-        "inline(array(struct('bidder' AS kind, bidder AS id), struct('auction', auction)))"
+        "inline(array(struct('bidder' AS kind, bidder AS id), "
+        "struct('auction' AS kind, auction AS id)))"
     )
     minute = sf.date_format("dateTime", "HH:mm").alias("minute")
     columns = [column.alias(name) for name, column in group.items()]
     rows = spark.table("bid").select(*columns, minute, sf.expr(_RANK).alias("rank"), kinds)
     schema = ", ".join([*(f"{name} string" for name in group), "minute string", _COUNTS_SCHEMA])
     first = rows.groupBy(*group, "kind", "id").transformWithState(
-        _FirstSeen(), schema, "Append", "None"
+        _FirstSeen(_names(schema)), schema, "Append", "None"
     )
-    return first.groupBy(*group).transformWithState(_Sums(), schema, "Append", "None")
+    return first.groupBy(*group).transformWithState(_Sums(_names(schema)), schema, "Append", "None")
 
 
 def distinct_by_day(spark: SparkSession) -> DataFrame:
@@ -247,15 +261,15 @@ class _Highest(_Processor):
             self._state.put(after)
         for rank, bid in enumerate(after):
             if rank >= len(before) or bid != before[rank]:
-                yield Row(key[0], *bid, rank + 1)
+                yield self.row(key[0], *bid, rank + 1)
 
 
 def highest_bids(spark: SparkSession) -> DataFrame:
     """Query 19: in update mode; a row per auction and rank that a batch changes."""
     rows = spark.table("bid").selectExpr("*", "unix_millis(dateTime) AS time_ms")
-    top = rows.groupBy("auction").transformWithState(
-        _Highest(), f"auction bigint, {_TOP_BID}, rank_number bigint", "Update", "None"
-    )
+    schema = f"auction bigint, {_TOP_BID}, rank_number bigint"
+    processor = _Highest(_names(schema))
+    top = rows.groupBy("auction").transformWithState(processor, schema, "Update", "None")
     top = top.withColumn("dateTime", sf.timestamp_millis("time_ms"))
     bid = ("auction", "bidder", "price", "channel", "url", "dateTime", "extra")
     return top.select(*bid, "rank_number")
