@@ -15,7 +15,6 @@ import statistics
 import sys
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -79,8 +78,9 @@ def create_tables(environment: Any, rows: int, rate: int = 0) -> None:  # noqa: 
             f"""CREATE TABLE {name} (
                 n BIGINT, ts AS TO_TIMESTAMP_LTZ(n / {ROWS_PER_MS}, 3), p AS PROCTIME(),
                 WATERMARK FOR ts AS ts - INTERVAL '4' SECOND
-            ) WITH ('connector' = 'datagen', 'rows-per-second' = '{per_second}', 'fields.n.kind' = 'sequence',
-                'fields.n.start' = '0', 'fields.n.end' = '{rows - 1}')"""
+            ) WITH ('connector' = 'datagen', 'rows-per-second' = '{per_second}',
+                'fields.n.kind' = 'sequence', 'fields.n.start' = '0',
+                'fields.n.end' = '{rows - 1}')"""
         )
     environment.execute_sql(
         f"CREATE TEMPORARY VIEW keyed AS SELECT {KEY} AS k, n, ts FROM source"  # noqa: S608 - no input
@@ -123,7 +123,7 @@ def _given(rest: str, job: str) -> int:
             if name:
                 (found,) = _read(f"{metrics}?get={urllib.parse.quote(name)}&agg=sum")
                 return int(found["sum"])
-    except (urllib.error.URLError, KeyError, ValueError):  # not yet, or not any more
+    except (OSError, KeyError, ValueError):  # not yet, or not any more
         pass
     return 0
 
@@ -133,7 +133,7 @@ def _is_count(name: str) -> bool:
 
 
 def _read(url: str) -> Any:  # noqa: ANN401 - JSON
-    with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - Flink's own, on loopback
+    with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - Flink's own, on loopback
         return json.load(answer)
 
 
