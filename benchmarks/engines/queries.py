@@ -95,7 +95,8 @@ QUERIES = {
     "join": Query(
         # A result of Flink's has one time attribute at most.
         f"""SELECT l.n AS l, l.ts AS l_ts, CAST(r.ts AS TIMESTAMP(3)) AS r_ts
-        FROM source l JOIN other r ON l.n = r.n - {LATER} AND r.ts BETWEEN l.ts AND l.ts + INTERVAL '20' SECOND""",
+        FROM source l JOIN other r
+        ON l.n = r.n - {LATER} AND r.ts BETWEEN l.ts AND l.ts + INTERVAL '20' SECOND""",
         _join,
     ),
 }
