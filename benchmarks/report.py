@@ -117,9 +117,11 @@ def pages_table(results: Path) -> str:
         text = page.read_text()
         title = text.partition("\n")[0].removeprefix("# ")
         files = dict.fromkeys(_source(match["name"])[0] for match in BLOCK.finditer(text))
-        contents = [json.loads((results / file).read_text()) for file in files]
+        contents = [
+            json.loads((results / file).read_text()) for file in files if (results / file).exists()
+        ]
         commits = dict.fromkeys(one["machine"].get("commit", "an older one") for one in contents)
-        is_group = page.stem in groups
+        is_group = page.stem in groups and contents
         runs = "-".join(str(n) for n in sorted(set(run_counts(contents[0])))) if is_group else ""
         link = f"[{title}](../{RESULTS_PATH}/{page.name})"
         named = re.findall(r"at commit `(\w+)`", text)  # of a page without result files

@@ -23,8 +23,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from process_memory import cpu_seconds
-from pyflink.common import Configuration, RowKind  # type: ignore[import-not-found]
-from pyflink.table import (  # type: ignore[import-not-found]
+from pyflink.common import Configuration, RowKind
+from pyflink.table import (
     EnvironmentSettings,
     TableDescriptor,
     TableEnvironment,
