@@ -26,8 +26,8 @@ import scala.Tuple3;
  * <p>A record matches 0.2 consumers on average: here one of them, or none, where the suite's rules
  * may give several. A consumer keeps count, sum of the first longs, times of the first and the last
  * record, and the first bytes of the last record; at each tenth record it gives its state and fills
- * it with zeros, so the state never shrinks. Its first count is random. The suite's hash is komihash
- * and its state goes through Kryo; here they are Spark's xxhash64 and a column of bytes.
+ * it with zeros, so the state never shrinks. Its first count is random. The suite's hash is
+ * komihash and its state goes through Kryo; here they are Spark's xxhash64 and a column of bytes.
  */
 final class ShuffleBench {
   private static final double SELECTIVITY = 0.2;
@@ -44,8 +44,7 @@ final class ShuffleBench {
    * @param stateBytes size of a consumer's state, 32 or more
    * @param isZipf consumer of rank r with probability proportional to 1 / r; else all alike
    */
-  static Dataset<Row> query(
-      Dataset<Row> rows, int consumerCount, int stateBytes, boolean isZipf) {
+  static Dataset<Row> query(Dataset<Row> rows, int consumerCount, int stateBytes, boolean isZipf) {
     String fraction = "pmod(xxhash64(value, 7), " + RANDOM_BITS + ") / " + RANDOM_BITS + "D";
     String rank = "floor(exp(" + fraction + " * ln(" + consumerCount + "D + 1))) - 1";
     String any = isZipf ? rank : "floor(" + fraction + " * " + consumerCount + ")";
@@ -54,8 +53,7 @@ final class ShuffleBench {
     String chance = "pmod(xxhash64(value), " + RANDOM_BITS + ") / " + RANDOM_BITS + "D";
     Column record = expr("cast(repeat(sha2(cast(value AS string), 512), 8) AS binary)");
     return rows.where(isFirst + " OR " + chance + " < " + SELECTIVITY)
-        .select(
-            consumer.as("_1"), expr("unix_millis(timestamp)").as("_2"), record.as("_3"))
+        .select(consumer.as("_1"), expr("unix_millis(timestamp)").as("_2"), record.as("_3"))
         .as(Encoders.tuple(Encoders.LONG(), Encoders.LONG(), Encoders.BINARY()))
         .groupByKey((MapFunction<Tuple3<Long, Long, byte[]>, Long>) Tuple3::_1, Encoders.LONG())
         .flatMapGroupsWithState(
