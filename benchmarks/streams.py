@@ -54,15 +54,14 @@ FLINK = REPOSITORY / ".build" / "flink"  # the environment of `make flink`
 _ENDS = ("first", "last")
 _MARK = "@@ "
 _POLL_S = 0.02
+# Other requests cost what a GET costs.
 _KINDS = {
-    **dict.fromkeys(("PutObject", "PutObjectPart"), "put"),
-    **dict.fromkeys(("NewMultipartUpload", "CompleteMultipartUpload"), "put"),
-    **dict.fromkeys(("GetObject",), "get"),
-    **dict.fromkeys(("HeadObject", "HeadBucket"), "head"),
+    **dict.fromkeys(("PutObject", "PutObjectPart", "NewMultipartUpload"), "put"),
+    **dict.fromkeys(("CompleteMultipartUpload",), "put"),
     **dict.fromkeys(("ListObjectsV1", "ListObjectsV2"), "list"),
     **dict.fromkeys(("CopyObject", "CopyObjectPart"), "copy"),
-    **dict.fromkeys(("DeleteObject", "DeleteMultipleObjects"), "delete"),
-    "AbortMultipartUpload": "delete",
+    **dict.fromkeys(("DeleteObject", "DeleteMultipleObjects", "AbortMultipartUpload"), "delete"),
+    "HeadObject": "head",
 }
 
 
@@ -221,7 +220,7 @@ class _Process:
             return {}
         kinds: Counter[str] = Counter()
         for api, count in requests.items():
-            kinds[_KINDS[api]] += count
+            kinds[_KINDS.get(api, "get")] += count
         millions = numbers["event_count"] / 1e6
         price = default_prices().of_requests(Requests(**kinds))
         return {
