@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from driver import HERE, REPOSITORY, load_settings
-from report import PROVIDERS_READ
-from summary import as_text, medians, shown_numbers
+from summary import PROVIDERS_READ, as_text, medians, shown_numbers
 
 RESULTS = HERE / "results"
 IMAGES = REPOSITORY / "docs" / "images"

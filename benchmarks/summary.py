@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MIB = 2**20
+PROVIDERS_READ = {"cairn": "Cairn", "hdfs": "Spark HDFS-backed", "rocksdb": "Spark RocksDB"}
 
 Numbers = dict[str, float]
 ByProvider = dict[str, Numbers]
