@@ -31,6 +31,8 @@ GCS_MODULE := github.com/fsouza/fake-gcs-server@v1.56.1
 VERSITYGW_MODULE := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 S3_SERVER_PACKAGES := 'moto[server]==5.2.5' 'proxy.py==2.4.10'
 
+FLINK_PACKAGE := 'apache-flink==2.3.0'
+
 # The virtual environment comes first, so that Spark, pytest and the engine use the same Python.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
@@ -173,6 +175,18 @@ bench-all: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Run all gr
 bench-transform: $(STAMPS)/venv shim ## Compare transformWithState of PySpark on Cairn, on Spark's RocksDB and over a dictionary
 	$(PY) benchmarks/transform.py $(ARGS)
 
+.PHONY: bench-nexmark
+bench-nexmark: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Run Nexmark under three providers, with a small and a large state, on S3, and after a kill: some hours
+	$(PY) benchmarks/run.py --group nexmark nexmark_adapted nexmark_large nexmark_s3 nexmark_recovery $(ARGS)
+
+.PHONY: bench-shufflebench
+bench-shufflebench: $(STAMPS)/venv shim ## Run a workload like ShuffleBench's: 1 M consumers of 32 and 1,024 bytes
+	$(PY) benchmarks/run.py --group shufflebench $(ARGS)
+
+.PHONY: bench-flink
+bench-flink: $(STAMPS)/venv shim $(STAMPS)/flink ## Run the same queries in Spark and in Flink, which is installed into .build/flink
+	$(PY) benchmarks/run.py --group engines engines_latency $(ARGS)
+
 .PHONY: bench-requests
 bench-requests: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count the S3 requests per batch of Cairn and of Spark's providers
 	$(PY) benchmarks/s3_requests.py $(ARGS)
@@ -301,6 +315,14 @@ bench-jars: $(STAMPS)/bench-jars ## Fetch the jar of Spark's file manager for s3
 $(STAMPS)/bench-jars: build.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
 	@$(GRADLE) benchJars
 	@touch $@
+
+.PHONY: flink
+flink: $(STAMPS)/flink ## Install Flink for the benchmarks into .build/flink: 600 MB
+
+$(STAMPS)/flink:
+	@$(PYTHON) -m venv --clear $(BUILD)/flink
+	@$(BUILD)/flink/bin/pip install --quiet --disable-pip-version-check $(FLINK_PACKAGE)
+	@mkdir -p $(@D) && touch $@
 
 .PHONY: minio
 minio: $(BUILD)/tools/minio ## Build MinIO, the S3 server of the tests and the demo, once

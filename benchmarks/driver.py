@@ -109,8 +109,13 @@ def interrupt_at_sigterm() -> None:
 
 
 def load_settings() -> dict[str, Any]:
-    """Return the content of bench.toml."""
-    return tomllib.loads((HERE / "bench.toml").read_text())
+    """Return the content of bench.toml; a workload has what it does not say from its group."""
+    settings = tomllib.loads((HERE / "bench.toml").read_text())
+    settings["workload"] = [
+        settings["groups"][entry["group"]].get("defaults", {}) | entry
+        for entry in settings["workload"]
+    ]
+    return settings
 
 
 def require_shim(jar: Path) -> None:

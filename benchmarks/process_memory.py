@@ -1,4 +1,4 @@
-"""Samples the resident memory of a JVM and of all processes that it starts."""
+"""The resident memory and the CPU time of a process and of all that it starts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Self
 
 INTERVAL_S = 0.25
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")  # per second
 
 
 class PeakMemory:
@@ -44,7 +45,23 @@ class PeakMemory:
 
 def resident_bytes(session_id: int) -> int:
     """Return the resident bytes of all processes of a session together."""
-    pages = 0
+    return sum(int(fields[24 - 3]) for fields in _stats(session_id).values()) * _PAGE_BYTES
+
+
+def cpu_seconds(session_id: int) -> float:
+    """Return the CPU time so far of all processes of a session, and of children that ended."""
+    stats = _stats(session_id).values()
+    return sum(sum(map(int, fields[14 - 3 : 18 - 3])) for fields in stats) / _TICKS
+
+
+def session_processes(session_id: int) -> list[int]:
+    """Return the ids of all processes of a session."""
+    return list(_stats(session_id))
+
+
+def _stats(session_id: int) -> dict[int, list[str]]:
+    """Return what the kernel says of each process of a session: its fields from the third on."""
+    found = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
@@ -52,8 +69,8 @@ def resident_bytes(session_id: int) -> int:
             stat = Path(entry.path, "stat").read_text(errors="replace")
         except OSError:  # it has ended
             continue
-        # The name, in parentheses, may contain spaces. Field 6 is the session, 24 the pages.
+        # The name, in parentheses, may contain spaces. Field 6 is the session.
         fields = stat.rpartition(")")[2].split()
         if int(fields[6 - 3]) == session_id:
-            pages += int(fields[24 - 3])
-    return pages * _PAGE_BYTES
+            found[int(entry.name)] = fields
+    return found

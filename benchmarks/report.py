@@ -8,7 +8,7 @@ are the JSON files of benchmarks/results/: results-GROUP.json (run.py), s3-reque
 s3-requests-idle.json, memory.json, gil-hold.json, worker-start.json, reading.json, moving.json. A
 table without its file says so. A group has three tables: GROUP, GROUP-resources and GROUP-times.
 Two tables are of all groups: `summary` has one line of each of four groups, `pages` the pages of
-all results.
+all results. A chart of charts.py is between `<!-- chart: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from charts import charts
 from driver import HERE, REPOSITORY
 from summary import (
     MIB,
+    PROVIDERS_READ,
     Comparison,
     compare_figures,
     compare_resources,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 RESULTS = HERE / "results"
 PAGES = (REPOSITORY / "README.md", REPOSITORY / "docs" / "benchmarks.md", *RESULTS.glob("*.md"))
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+CHART = re.compile(r"(<!-- chart: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main() -> int:
@@ -79,7 +82,21 @@ def render(text: str, results: Path) -> str:
             content = f"*Not measured yet: no `benchmarks/results/{file}`.*"
         return f"{match[1]}\n{content}\n\n{match[3]}"
 
-    return BLOCK.sub(fill, text)
+    return CHART.sub(lambda match: _with_picture(match, results), BLOCK.sub(fill, text))
+
+
+def _with_picture(match: re.Match[str], results: Path) -> str:
+    """Return the picture of a chart; nothing where its results are not there."""
+    chart = charts(results).get(match["name"])
+    if chart is None:
+        return f"{match[1]}{match[3]}"
+    file = f"images/{match['name']}"
+    return (
+        f"{match[1]}<picture>\n"
+        f'  <source media="(prefers-color-scheme: dark)" srcset="{file}-dark.svg">\n'
+        f'  <img alt="{chart.title}" src="{file}-light.svg">\n'
+        f"</picture>\n{match[3]}"
+    )
 
 
 def _source(name: str) -> tuple[str, Callable[[dict[str, Any]], str]]:
@@ -117,9 +134,11 @@ def pages_table(results: Path) -> str:
         text = page.read_text()
         title = text.partition("\n")[0].removeprefix("# ")
         files = dict.fromkeys(_source(match["name"])[0] for match in BLOCK.finditer(text))
-        contents = [json.loads((results / file).read_text()) for file in files]
+        contents = [
+            json.loads((results / file).read_text()) for file in files if (results / file).exists()
+        ]
         commits = dict.fromkeys(one["machine"].get("commit", "an older one") for one in contents)
-        is_group = page.stem in groups
+        is_group = page.stem in groups and contents
         runs = "-".join(str(n) for n in sorted(set(run_counts(contents[0])))) if is_group else ""
         link = f"[{title}](../{RESULTS_PATH}/{page.name})"
         named = re.findall(r"at commit `(\w+)`", text)  # of a page without result files
@@ -348,7 +367,6 @@ TRANSFORM_ENGINES = {
     "groups": "applyInPandasWithState",
     "chunks": "apply_in_arrow_with_state",
 }
-PROVIDERS_READ = {"cairn": "Cairn", "hdfs": "Spark HDFS-backed", "rocksdb": "Spark RocksDB"}
 RESULTS_PATH = "benchmarks/results"  # from README.md
 # Title, group, workload, number, Cairn's provider, and the two of Spark's.
 SPARK = ("rocksdb", "rocksdb_tuned")

@@ -40,6 +40,7 @@ from driver import (
     run_workload,
 )
 from s3_storage import DistantS3, distant_s3, s3a_jars
+from streams import run_stream
 from summary import (
     compare_figures,
     compare_resources,
@@ -204,6 +205,8 @@ class Group:
                 order = self._providers[turn:] + self._providers[:turn]
                 for entry in self._workloads:
                     for provider in order:
+                        if provider.name not in entry.get("providers", [provider.name]):
+                            continue
                         failures += not self._run_one(entry, provider, number_of_run, storage)
                         self._outcome["duration_s"] = round(time.monotonic() - start)
                         result_file.write(self._result, self._outcome)
@@ -236,7 +239,8 @@ class Group:
         if not delays:
             yield None
             return
-        with distant_s3(max(delays)) as storage:
+        is_audited = any("stream" in entry for entry in self._workloads)
+        with distant_s3(max(delays), is_audited=is_audited) as storage:
             yield storage
 
     def _run_one(
@@ -254,6 +258,7 @@ class Group:
             "provider": provider.name,
             "run": number_of_run,
             "sizes": sizes,
+            "load": round(os.getloadavg()[0], 1),  # of the minute before
         }
         try:
             record["numbers"] = measure(entry, provider, sizes, self._jvm, storage)
@@ -297,6 +302,8 @@ def measure(
     if storage is not None and "storage" in entry:
         provider = dataclasses.replace(provider, conf=storage.conf() | provider.conf)
         jvm = dataclasses.replace(jvm, jars=s3a_jars(), checkpoint=storage.new_checkpoint())
+    if "stream" in entry:
+        return run_stream(entry, _with(provider, entry.get("conf")), sizes, jvm, storage)
     if "fill_conf" not in entry:
         return run_workload(driver, _with(provider, entry.get("conf")), arguments, jvm)
     checkpoint = BUILD / f"filled-{os.getpid()}"  # two benchmarks may run at once

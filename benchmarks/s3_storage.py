@@ -7,7 +7,7 @@ round trips (`Expect: 100-continue`) costs it twice. The proxy runs in this proc
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from driver import REPOSITORY
 sys.path.insert(0, str(REPOSITORY / "integration-tests"))
 
 from harness.minio import MinioProcess, find_minio_binary
+from harness.s3_audit import AuditServer
 from harness.tcp_proxy import TcpProxy
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class DistantS3:
     server: MinioProcess
     proxy: TcpProxy
     bucket_count: int = 0
+    audit: AuditServer | None = None  # to which the server reports its requests
 
     def new_checkpoint(self) -> str:
         """Create a bucket and return the URL of a checkpoint in it."""
@@ -84,15 +86,16 @@ def minio_binary() -> Path:
 
 
 @contextmanager
-def distant_s3(latency_ms: int) -> Iterator[DistantS3]:
-    """Run a server that answers ``latency_ms`` later.
+def distant_s3(latency_ms: int, *, is_audited: bool = False) -> Iterator[DistantS3]:
+    """Run a server that answers ``latency_ms`` later; ``is_audited``: it reports its requests.
 
     Raises:
         SystemExit: there is no MinIO binary, or the jars for `s3a://` are missing.
     """
     s3a_jars()
     with (
-        MinioProcess(minio_binary()) as server,
+        AuditServer() if is_audited else nullcontext() as audit,
+        MinioProcess(minio_binary(), audit.minio_environment if audit else None) as server,
         TcpProxy(server.endpoint_url, latency_ms=latency_ms) as proxy,
     ):
-        yield DistantS3(server, proxy)
+        yield DistantS3(server, proxy, audit=audit)

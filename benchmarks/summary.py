@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MIB = 2**20
+PROVIDERS_READ = {"cairn": "Cairn", "hdfs": "Spark HDFS-backed", "rocksdb": "Spark RocksDB"}
 
 Numbers = dict[str, float]
 ByProvider = dict[str, Numbers]
@@ -29,6 +30,8 @@ RESOURCES = {
     "disk_written_bytes": "written to disks, MiB",
     "uploaded_bytes": "uploaded to the checkpoint, MiB",
     "snapshot_bytes": "of these by snapshots, MiB",
+    "state_rows": "state, rows",
+    "state_bytes": "state, keys and values, MiB",
 }
 
 
@@ -86,18 +89,20 @@ def run_counts(outcome: dict[str, Any]) -> tuple[int, int]:
 
 
 def differing_counts(outcome: dict[str, Any]) -> list[str]:
-    """Return for each run of a workload in which the providers wrote different numbers of rows.
+    """Return for each run of a workload in which the providers wrote, or have, different rows.
 
     Not those that store nothing: their queries find nothing.
     """
-    counts: dict[tuple[str, int], dict[str, float]] = {}
+    counts: dict[tuple[str, str, int], dict[str, float]] = {}
     for run in outcome["runs"]:
-        written = run.get("numbers", {}).get("written_rows")
-        if written and outcome["providers"][run["provider"]]["family"] != "nothing":
-            counts.setdefault((run["workload"], run["run"]), {})[run["provider"]] = written
+        for name, title in (("written_rows", "rows written"), ("state_rows", "rows of state")):
+            count = run.get("numbers", {}).get(name)
+            if count and outcome["providers"][run["provider"]]["family"] != "nothing":
+                key = (title, run["workload"], run["run"])
+                counts.setdefault(key, {})[run["provider"]] = count
     return [
-        f"rows written in run {number + 1} of {workload}: {by_provider}"
-        for (workload, number), by_provider in counts.items()
+        f"{title} in run {number + 1} of {workload}: {by_provider}"
+        for (title, workload, number), by_provider in counts.items()
         if len(set(by_provider.values())) > 1
     ]
 

@@ -40,6 +40,7 @@ from driver import (
     load_settings,
     require_shim,
 )
+from process_memory import cpu_seconds
 from report import transform_table
 from transform_processors import FORMS, WORKLOADS, counted, own_loop, processor
 
@@ -200,10 +201,10 @@ def _query(name: str, options: argparse.Namespace) -> None:
         .option("checkpointLocation", str(folder / "checkpoint"))
         .start()
     )
-    cpu_s = {0: _cpu_s()}  # by the batches that have ended
+    cpu_s = {0: cpu_seconds(os.getsid(0))}  # by the batches that have ended
     while not query.awaitTermination(cast("int", 0.2)):  # Spark takes fractions, too
-        cpu_s.setdefault(len(_data_batches(query)), _cpu_s())
-    cpu_s[batch_count] = _cpu_s()
+        cpu_s.setdefault(len(_data_batches(query)), cpu_seconds(os.getsid(0)))
+    cpu_s[batch_count] = cpu_seconds(os.getsid(0))
     batches = _data_batches(query)
     if len(batches) != batch_count:
         raise SystemExit(f"{len(batches)} batches instead of {batch_count}")
@@ -219,19 +220,6 @@ def _data_batches(query: Any) -> list[dict[str, int]]:  # noqa: ANN401 - no impo
         for made in query.recentProgress
         if made["numInputRows"]
     ]
-
-
-def _cpu_s() -> float:
-    """Return the CPU time of this run so far: of all processes of its session."""
-    session, ticks = os.getsid(0), 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:  # the process has ended
-            continue
-        if int(fields[3]) == session:
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -88,6 +88,13 @@ final class QueryWorkloads {
     measure(frame, "update", batchesOf(options.keyCount()), options.keyCount());
   }
 
+  /** The consumers of {@link ShuffleBench}; {@code rows} is the size of a state: bytes-32. */
+  void shuffleBench(boolean isZipf) throws InterruptedException, TimeoutException {
+    int stateBytes = Integer.parseInt(options.rows().replaceFirst("^bytes-", ""));
+    Dataset<Row> frame = ShuffleBench.query(rows(), options.keyCount(), stateBytes, isZipf);
+    measure(frame, "update", batchesOf(options.keyCount()), options.keyCount());
+  }
+
   /** A key of each row: the first rows have all keys one by one, later ones any. */
   private Column keyOfMany() {
     Column number = col("value");
