@@ -6,6 +6,7 @@ same calls, and a checkpoint goes on with either.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,10 +75,17 @@ def both(
     return runs[0], runs[1]
 
 
+def _metrics_of_operator(run: Run) -> dict[str, int]:
+    """Return the metrics of state variables and timers; those of the store count reads ahead."""
+    names = re.compile("num(Value|List|Map|Deleted|Registered|Expired)")
+    return {name: count for name, count in run.record.metrics.items() if names.match(name)}
+
+
 def assert_equal(on: Run, off: Run) -> None:
     """Check that both have the same rows, counts, state and changes of the state."""
     assert on.record.rows == off.record.rows
     assert on.record.counts == off.record.counts
+    assert _metrics_of_operator(on) == _metrics_of_operator(off)
     for view in off.operator.views:
         last = off.record.last_batch
         assert on.state(view, batchId=last) == off.state(view, batchId=last), view
@@ -186,6 +194,7 @@ def test_each_call_of_lists_maps_and_timers_does_what_it_does_in_sparks_way(
     on, off = both(operator, tmp_path, events)
 
     assert_equal(on, off)
+    assert any(_metrics_of_operator(off).values())
     rows = [row for batch in off.record.rows.values() for row in batch]
     assert len(rows) > FILES * 20
 
