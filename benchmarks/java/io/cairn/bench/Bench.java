@@ -65,8 +65,10 @@ public final class Bench {
       case "query_outer_join" -> queries.outerJoin();
       case "query_sessions" -> queries.sessions();
       case "query_groups" -> queries.groups();
-      case "query_shufflebench" -> queries.shuffleBench(false);
-      case "query_shufflebench_zipf" -> queries.shuffleBench(true);
+      case "query_shufflebench_32_uniform" -> queries.shuffleBench(32, false);
+      case "query_shufflebench_32_zipf" -> queries.shuffleBench(32, true);
+      case "query_shufflebench_1024_uniform" -> queries.shuffleBench(1024, false);
+      case "query_shufflebench_1024_zipf" -> queries.shuffleBench(1024, true);
       case "query_windows" -> queries.windows();
       case "query_deduplication_within" -> queries.deduplicationWithinWatermark();
       case "memory" -> new MemoryWorkload(options, results).run();

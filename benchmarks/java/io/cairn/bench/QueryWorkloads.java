@@ -88,9 +88,8 @@ final class QueryWorkloads {
     measure(frame, "update", batchesOf(options.keyCount()), options.keyCount());
   }
 
-  /** The consumers of {@link ShuffleBench}; {@code rows} is the size of a state: bytes-32. */
-  void shuffleBench(boolean isZipf) throws InterruptedException, TimeoutException {
-    int stateBytes = Integer.parseInt(options.rows().replaceFirst("^bytes-", ""));
+  /** The consumers of {@link ShuffleBench}. */
+  void shuffleBench(int stateBytes, boolean isZipf) throws InterruptedException, TimeoutException {
     Dataset<Row> frame = ShuffleBench.query(rows(), options.keyCount(), stateBytes, isZipf);
     measure(frame, "update", batchesOf(options.keyCount()), options.keyCount());
   }
