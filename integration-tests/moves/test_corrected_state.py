@@ -41,6 +41,8 @@ PARTITIONS = {"spark.sql.shuffle.partitions": "3"}
 # Their rows depend on the time of day.
 BY_CLOCK = re.compile("processing_time|clock")
 NO_KEY = {"limit"}
+# Their second operator adds up what the first one counts of all keys; an erased one counts anew.
+OVER_ALL_KEYS = {"transform_then_windows"}
 # The others are slow tests (`make test-all`).
 QUICK = {
     ("sessions", 2),
@@ -265,6 +267,9 @@ def test_a_query_goes_on_without_a_key(query: Query) -> None:
         return
     later = query.later_rows(shift=1)
     run.advance()
+    if query.name in OVER_ALL_KEYS:
+        assert run.record.rows.keys() == later.keys()
+        return
     assert without_key(run.record.rows, value) == without_key(later, value)
 
 

@@ -42,7 +42,8 @@ class AppendedBatch:
         view: the last committed batch.
         command: of ``cairn``.
         work: what tells this piece of work from others of the command, as JSON values: the
-            options. The batch is added.
+            options. The number of the batch is added, and when the batch before was committed: the
+            results of a killed process count only behind the same one.
         clock: tells the time.
         entropy: makes ids.
 
@@ -63,7 +64,7 @@ class AppendedBatch:
         self._checkpoint = checkpoint
         self._view = view
         self._command = command
-        self._work = work_of_batch(self.number, work)
+        self._work = dict(work)
         self._clock = clock
         self._held = HeldCheckpoint(checkpoint, command, clock, entropy)
         self._record: Record | None = None
@@ -84,10 +85,12 @@ class AppendedBatch:
         """
         self._held.__enter__()
         try:
-            self._record = find_unended(self._checkpoint, self._command, self._work, self._clock)
             self._require_ended()
+            step = {"committed_ms": self._view.committed_ms, **self._work}
+            step = work_of_batch(self.number, step)
+            self._record = find_unended(self._checkpoint, self._command, step, self._clock)
             self._record = self._record or Record(
-                self._checkpoint, self._command, self._held.token, [self._work], self._clock
+                self._checkpoint, self._command, self._held.token, [step], self._clock
             )
         except BaseException as error:
             self.__exit__(error)
@@ -179,11 +182,14 @@ def find_unended(
     Args:
         checkpoint: at the query's checkpoint location.
         command: of ``cairn``.
-        work: see ``work_of_batch``.
+        work: see ``work_of_batch``; it may be a part of it.
         clock: for the record.
     """
     for record in find_records(checkpoint, clock):
-        if record.command == command and record.steps == [work] and not record.is_ended:
+        steps = record.steps
+        if record.command != command or record.is_ended or len(steps) != 1:
+            continue
+        if work.items() <= steps[0].items():
             return record
     return None
 

@@ -161,11 +161,11 @@ import os, sys
 import cairn
 from cairn.offline.exchange import importing
 from cairn.offline.record import Record
-place, files, name = sys.argv[1:]
+place, files, name, mode = sys.argv[1:]
 def die(*_, **__):
     os.kill(os.getpid(), 9)
 setattr(Record if name == "end" else importing, name, die)
-with cairn.import_state(place, files=files, operator=0, mode="replace") as plan:
+with cairn.import_state(place, files=files, operator=0, mode=mode) as plan:
     plan.apply(processes=1)
 """
 
@@ -186,9 +186,9 @@ def test_a_killed_import_is_finished_by_the_same_one(
     goes_on(stopped, users)
 
 
-def kill(checkpoint: RunningCheckpoint, file: Path, name: str) -> None:
+def kill(checkpoint: RunningCheckpoint, file: Path, name: str, mode: str = "replace") -> None:
     """Import rows in a process that dies where it would call something."""
-    command = [sys.executable, "-c", KILLED_AT, str(checkpoint.folder), str(file), name]
+    command = [sys.executable, "-c", KILLED_AT, str(checkpoint.folder), str(file), name, mode]
     killed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     assert killed.returncode == -signal.SIGKILL, killed.stderr
 
@@ -244,6 +244,25 @@ def test_what_a_killed_import_has_written_is_not_taken_for_what_a_driver_wrote(
     import_rows(stopped, file, "replace")
 
     goes_on(stopped, users)
+
+
+def test_a_killed_import_is_not_continued_on_another_history(
+    stopped: RunningCheckpoint, tmp_path: Path
+) -> None:
+    """The rows that it has written beside its own are those of a batch that was given up."""
+    file = write(tmp_path / "few.parquet", {3: (1, 2)})
+    kill(stopped, file, "unchanged_stores", "merge")
+    with cairn.restore(str(stopped.folder), to_batch=8) as plan:
+        plan.apply()
+    stopped.go_back(8)
+    stopped.start()
+    stopped.commit(dict.fromkeys(range(40), (9, -9)))
+    stopped.stop()
+    expected = stopped.rows[-1] | {3: (1, 2)}
+
+    import_rows(stopped, file, "merge")
+
+    goes_on(stopped, expected)
 
 
 def test_problems_name_file_row_and_column(stopped: RunningCheckpoint, tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def test_the_rows_are_where_the_hash_of_their_keys_says(stopped: RunningCheckpoi
 def test_the_batch_has_no_input_and_only_another_number(stopped: RunningCheckpoint) -> None:
     """The next batch reads what comes behind the same offsets, with the same watermark."""
     before = parse_offsets((stopped.folder / "offsets/9").read_bytes())
+    committed_ms = (stopped.folder / "commits/9").stat().st_mtime_ns // 1_000_000
 
     repartition(stopped, 5)
 
@@ -108,7 +109,8 @@ def test_the_batch_has_no_input_and_only_another_number(stopped: RunningCheckpoi
     assert (ids and len(ids[0])) == (5 if stopped.checkpoint_format == 2 else None)
     (record,) = stopped.folder.glob("cairn-log/*/record.json")
     fields = json.loads(record.read_text())
-    assert fields["steps"] == [{"batch": 10, "before": 3, "partitions": 5}]
+    steps = [{"batch": 10, "committed_ms": committed_ms, "before": 3, "partitions": 5}]
+    assert fields["steps"] == steps
     assert fields["done"][0]["keys"] == len(stopped.rows[-1])
     kept = [path for path in record.parent.rglob("*") if path.is_file()]
     assert kept == [record], "what was kept until the end is left"
