@@ -14,6 +14,8 @@ import pytest
 from harness.clear_errors import assert_clear
 from harness.events import Events
 from harness.job import JobProcess, Query
+from harness.moves import move
+from harness.operators import BY_NAME
 from harness.spark import (
     CONTROL,
     EXTENSIONS,
@@ -22,6 +24,7 @@ from harness.spark import (
     SUBJECT,
     shim_jar,
 )
+from harness.state_cases import FORMS, runs
 
 pytestmark = pytest.mark.skipif(
     "CAIRN_TEST_MINORS" not in os.environ,
@@ -42,6 +45,8 @@ OPERATORS = (
     "transform_ttl",
 )
 CASES = [(name, number) for name in OPERATORS for number in (1, 2)]
+# What a query of Spark's own provider begins in, and what its state is moved to.
+MOVES = (("rocksdb-1", "cairn-1"), ("rocksdb-2", "cairn-2"), ("hdfs", "cairn-1"))
 
 
 def python_of(minor: str) -> str:
@@ -88,6 +93,53 @@ def test_a_checkpoint_goes_on_on_the_next_minor(tmp_path: Path) -> None:
             assert not control.error(expected), f"{case}: {control.error(expected)}"
             assert subject.rows(number) == control.rows(expected), case
             assert any(control.rows(expected).values()), case
+
+
+@pytest.mark.parametrize("minor", MINORS[:-1])
+def test_a_query_that_began_on_an_older_minor_goes_on_under_cairn(
+    tmp_path: Path, minor: str
+) -> None:
+    """Spark is upgraded, and the state is moved, at once; schemas and metadata are older.
+
+    The same operators run on Spark's own provider, all on the newest minor.
+    """
+    events = Events(tmp_path / "input")
+    cases = [
+        (name, former, new)
+        for name in OPERATORS
+        for former, new in MOVES
+        if runs(BY_NAME[name], FORMS[former])
+    ]
+    began, goes_on = (
+        [
+            Query(
+                case[0],
+                events,
+                str(tmp_path / f"{place}-{number}"),
+                FORMS[case[form]].provider,
+                FORMS[case[form]].checkpoint_format,
+            )
+            for number, case in enumerate(cases)
+        ]
+        for place, form in (("began", 1), ("moved", 2))
+    )
+    theirs = [Query(name, events, str(tmp_path / f"theirs-{name}"), CONTROL) for name in OPERATORS]
+    events.add_files(0, FILES_PER_MINOR)
+    first = run_on(minor, tmp_path / "first", began, jar_of(minor))
+    run_on(MINOR, tmp_path / "control", theirs, jar_of(MINOR))
+    for number, (_, _, new) in enumerate(cases):
+        assert not first.error(number), f"{cases[number]}: {first.error(number)}"
+        move(began[number].checkpoint, goes_on[number].checkpoint, FORMS[new])
+
+    events.add_files(FILES_PER_MINOR, FILES_PER_MINOR)
+    second = run_on(MINOR, tmp_path / "second", goes_on, jar_of(MINOR))
+    control = run_on(MINOR, tmp_path / "control", theirs, jar_of(MINOR))
+
+    for number, case in enumerate(cases):
+        assert not second.error(number), f"{case}: {second.error(number)}"
+        expected = control.rows(OPERATORS.index(case[0]))
+        assert second.rows(number), case
+        assert first.rows(number) | second.rows(number) == expected, case
 
 
 @pytest.mark.parametrize(("spark", "jar"), [(MINORS[0], MINORS[-1]), (MINORS[-1], MINORS[0])])

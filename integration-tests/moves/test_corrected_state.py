@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ from cairn.reader.rows.spans import Spans
 from harness.differential import Run, copy_checkpoint
 from harness.events import Events
 from harness.operators import BY_NAME, ENCODED, OPERATORS, SINGLE_JOINS
-from harness.spark import CAIRN
+from harness.s3 import S3Bucket
+from harness.spark import CAIRN, s3a_conf
 from harness.state_cases import families_of, state_of
 
 pytestmark = pytest.mark.usefixtures("driver")
@@ -40,6 +41,8 @@ PARTITIONS = {"spark.sql.shuffle.partitions": "3"}
 # Their rows depend on the time of day.
 BY_CLOCK = re.compile("processing_time|clock")
 NO_KEY = {"limit"}
+# Their second operator adds up what the first one counts of all keys; an erased one counts anew.
+OVER_ALL_KEYS = {"transform_then_windows"}
 # The others are slow tests (`make test-all`).
 QUICK = {
     ("sessions", 2),
@@ -155,29 +158,37 @@ def test_all_rows_come_back_from_the_files_as_the_same_bytes(query: Query, tmp_p
     assert rows
 
 
-def imported(run: Run, folder: Path) -> list[str]:
-    """Export all families, import them one by one, and return those that can be imported."""
-    cairn.export(run.checkpoint, to=str(folder))
-    with cairn.open_checkpoint(run.checkpoint) as checkpoint:
+def imported(run: Run, folder: str, options: Mapping[str, Any] | None = None) -> list[str]:
+    """Export all families, import them one by one, and return those that can be imported.
+
+    Args:
+        run: the query.
+        folder: for the files, a folder or a URL.
+        options: how to reach both; ``None``: they are local.
+    """
+    cairn.export(run.checkpoint, to=folder, storage_options=options, to_storage_options=options)
+    with cairn.open_checkpoint(run.checkpoint, storage_options=options) as checkpoint:
         families = list(families_of(checkpoint))
     done = []
     for one in families:
-        files = folder / str(one.operator.id) / one.store.name / one.family
         try:
             plan = cairn.import_state(
                 run.checkpoint,
-                files=str(files),
+                files=f"{folder}/{one.operator.id}/{one.store.name}/{one.family}",
                 operator=one.operator.id,
                 store=one.store.name,
                 family=one.family,
                 mode="replace",
+                storage_options=options,
+                files_storage_options=options,
             )
         except UnsupportedStateError:
             continue
         with plan:
             assert plan.problems == ()
             plan.apply(processes=1)
-        age_logs(run.checkpoint)
+        if options is None:
+            age_logs(run.checkpoint)
         done.append(one.family)
     return done
 
@@ -187,7 +198,7 @@ def test_a_query_goes_on_from_imported_rows(query: Query, tmp_path: Path) -> Non
     run = query.copy("imported")
     before = all_stored(run.checkpoint)
 
-    done = imported(run, tmp_path)
+    done = imported(run, str(tmp_path))
 
     if "join" in query.name or "ttl" in query.name or "clock" in query.name:
         assert not done or "_then_" in query.name or "clock" in query.name
@@ -205,9 +216,9 @@ def test_a_query_goes_on_from_imported_rows(query: Query, tmp_path: Path) -> Non
     assert all_stored(run.checkpoint) == all_stored(query.control.checkpoint)
 
 
-def a_key(checkpoint: str) -> tuple[str, int]:
+def a_key(checkpoint: str, options: Mapping[str, Any] | None = None) -> tuple[str, int]:
     """Return a column and a value that a family has."""
-    with cairn.open_checkpoint(checkpoint) as opened:
+    with cairn.open_checkpoint(checkpoint, storage_options=options) as opened:
         for one in families_of(opened):
             state = state_of(opened, one)
             for column in (name for name in NAMES_OF_KEYS if name in state.key_columns):
@@ -224,9 +235,11 @@ def without_key(rows: dict[int, list[str]], value: int) -> dict[int, list[str]]:
     return {batch: [row for row in some if not of_key.search(row)] for batch, some in rows.items()}
 
 
-def has_key_stored(checkpoint: str, column: str, value: int) -> bool:
+def has_key_stored(
+    checkpoint: str, column: str, value: int, options: Mapping[str, Any] | None = None
+) -> bool:
     """Return whether a family shows the key."""
-    with cairn.open_checkpoint(checkpoint) as opened:
+    with cairn.open_checkpoint(checkpoint, storage_options=options) as opened:
         return any(
             row.get(column) == value
             for one in families_of(opened)
@@ -254,4 +267,58 @@ def test_a_query_goes_on_without_a_key(query: Query) -> None:
         return
     later = query.later_rows(shift=1)
     run.advance()
+    if query.name in OVER_ALL_KEYS:
+        assert run.record.rows.keys() == later.keys()
+        return
     assert without_key(run.record.rows, value) == without_key(later, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "checkpoint_format"),
+    [
+        ("sessions", 2),
+        pytest.param("sessions", 1, marks=pytest.mark.slow),
+        pytest.param("transform_event_time", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_a_query_on_s3_goes_on_from_imported_rows_and_without_a_key(
+    tmp_path: Path,
+    s3_bucket: S3Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    checkpoint_format: int,
+) -> None:
+    """The files are there, too. All objects that have the key are deleted."""
+    # The age of an object of S3 is that of its PUT: a person waits.
+    monkeypatch.setattr("cairn.offline.hold._QUIET_S", 0)
+    options = s3_bucket.settings
+    events = Events(tmp_path / "input")
+    events.add_files(0, FILES)
+    conf = {**PARTITIONS, **s3a_conf(options)}
+    place = f"{s3_bucket.url}/query"
+    run = Run(BY_NAME[name], events, place, CAIRN, checkpoint_format, conf)
+    run.advance()
+    control = Run(run.operator, events, str(tmp_path / "control"), CAIRN, checkpoint_format, conf)
+    with cairn.clone(place, to=control.checkpoint, storage_options=options) as clone:
+        clone.apply()
+    before = set(run.record.rows)
+    column, value = a_key(place, options)
+
+    done = imported(run, f"{s3_bucket.url}/export", options)
+    with cairn.erase(place, key={column: value}, storage_options=options) as erase:
+        assert erase.apply(processes=1)
+
+    assert done
+    assert not has_key_stored(place, column, value, options)
+    with cairn.erase(place, key={column: value}, storage_options=options) as erase:
+        assert erase.stores == ()
+    events.add_files(FILES, MORE_FILES)
+    run.advance()
+    control.advance()
+    later = {batch: rows for batch, rows in run.record.rows.items() if batch not in before}
+    shift = len(done) + 1
+    expected = {batch + shift: rows for batch, rows in control.record.rows.items()}
+    assert any(expected.values())
+    assert without_key(later, value) == without_key(expected, value)
+    with cairn.open_checkpoint(place, storage_options=options) as checkpoint:
+        assert [one for one in checkpoint.verify() if one.severity == "error"] == []

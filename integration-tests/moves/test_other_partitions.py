@@ -262,6 +262,35 @@ def test_each_key_is_where_sparks_own_repartition_puts_it(
     assert has_rows, "no view has a row: nothing was compared"
 
 
+@pytest.mark.slow
+def test_two_hundred_partitions_become_fifty_and_two_hundred_again(tmp_path: Path) -> None:
+    """As many as Spark has if nobody sets their number; beside Spark's own repartition."""
+    operator, events = ALL_OPERATORS["windows_append"], Events(tmp_path / "input")
+    conf = {PARTITIONS: "200"}
+    subject = Run(operator, events, str(tmp_path / "subject"), CAIRN, 2, conf)
+    sparks = SparksOwnRepartition(operator, events, str(tmp_path / "sparks"), ROCKSDB, 1, conf)
+    for first, partitions in enumerate((50, 200)):
+        events.add_files(first, 1)
+        subject.advance()
+        sparks.partitions = partitions
+        sparks.advance()
+        repartition(subject.checkpoint, partitions)
+
+        for view in operator.views:
+            expected = sparks.state(view)
+            assert expected
+            assert subject.state(view) == expected, f"{view}, {partitions}"
+
+    events.add_files(2, 1)
+    subject.advance()
+    Run.advance(sparks)
+    assert subject.record.rows == sparks.record.rows
+    assert subject.record.last_batch > 3
+    assert subject.record.rows[subject.record.last_batch]
+    with cairn.open_checkpoint(subject.checkpoint) as checkpoint:
+        assert list(checkpoint.verify()) == []
+
+
 def test_spark_shuffles_the_rows_if_it_gets_a_session(tmp_path: Path) -> None:
     """A large state is repartitioned by the cluster, with the same result."""
     operator, events = ALL_OPERATORS["transform_ttl"], Events(tmp_path / "input")

@@ -97,6 +97,12 @@ def import_(
             output.write_fields(PROBLEM_FIELDS, rows)
             click.echo("Nothing was imported: the files have problems.", err=True)
             click.get_current_context().exit(Exit.FINDINGS)
+        if plan.is_committed:
+            click.echo(
+                "A process that has ended since has imported these rows already: --apply only "
+                "completes its record.",
+                err=True,
+            )
         if not is_applied:
             family = plan.family
             output.write_fields(
@@ -114,11 +120,12 @@ def import_(
                     if one is not None
                 ],
             )
-            click.echo(
-                f"Nothing was imported. Batch {plan.batch + 1} would have these rows. Stop the "
-                "query, and add --apply.",
-                err=True,
-            )
+            if not plan.is_committed:
+                click.echo(
+                    f"Nothing was imported. Batch {plan.batch + 1} would have these rows. Stop the "
+                    "query, and add --apply.",
+                    err=True,
+                )
             click.get_current_context().exit(Exit.FINDINGS)
         done = plan.apply(processes=processes, progress=show_move)
     output.write_fields(FIELDS, [list(astuple(one)) for one in done])

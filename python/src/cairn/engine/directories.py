@@ -46,7 +46,7 @@ _UNUSED_CACHE_S = 7 * 86_400
 _LOCK = "lock"
 # sockaddr_un has 108 bytes; some libraries add a final zero and a suffix of their own.
 _MAX_SOCKET_PATH_BYTES = 100
-# Threads of a worker that ends still create files, until their folders are gone.
+# Who still creates files fails once their folder is gone.
 _REMOVALS_MAX = 5
 
 
@@ -118,10 +118,7 @@ class WorkerDirectories:
             else:
                 # At once, so that no other worker takes a slot that is being removed.
                 self.cache_directory.rename(self.root / "removed-cache")
-        for _ in range(_REMOVALS_MAX):
-            shutil.rmtree(self.root, ignore_errors=True)
-            if not self.root.exists():
-                break
+        _remove(self.root)
 
     def close(self) -> None:
         """Release the locks, as the end of the process does."""
@@ -227,8 +224,16 @@ def _remove_stale(local_dir: Path, *, is_alone: bool) -> None:
         # Without a lock file: its worker died right after its start, or starts now.
         with suppress(OSError):
             lock = _lock(root, creates=is_alone)
-            shutil.rmtree(root, ignore_errors=True)
+            _remove(root)
             os.close(lock)
+
+
+def _remove(root: Path) -> None:
+    """Remove a folder in which threads, or processes that a dead one has left, still write."""
+    for _ in range(_REMOVALS_MAX):
+        shutil.rmtree(root, ignore_errors=True)
+        if not root.exists():
+            break
 
 
 def _take_slot(local_dir: Path) -> tuple[Path, int] | None:

@@ -11,17 +11,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
-from cairn.errors import AlreadyExistsError, InUseError, NotThereError, UnsupportedStateError
+from cairn.errors import (
+    AlreadyExistsError,
+    DataError,
+    InUseError,
+    NotThereError,
+    UnsupportedStateError,
+)
 from cairn.format.spark_log import COMMITS_PREFIX, OFFSETS_PREFIX, encode_commit, encode_offsets
 from cairn.offline.hold import HeldCheckpoint, list_unheld
+from cairn.offline.move.committing import attempt_of
 from cairn.offline.record import Record, find_records
+from cairn.offline.stores import cairn_stores
+from cairn.reader.batch import BatchView
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cairn.clock import Clock, Entropy
     from cairn.format.spark_log import UniqueIds
-    from cairn.reader.batch import BatchView
+    from cairn.ids import StoreId
     from cairn.storage.base import ObjectStore
 
 
@@ -33,7 +42,8 @@ class AppendedBatch:
         view: the last committed batch.
         command: of ``cairn``.
         work: what tells this piece of work from others of the command, as JSON values: the
-            options. The batch is added.
+            options. The number of the batch is added, and when the batch before was committed: the
+            results of a killed process count only behind the same one.
         clock: tells the time.
         entropy: makes ids.
 
@@ -54,7 +64,7 @@ class AppendedBatch:
         self._checkpoint = checkpoint
         self._view = view
         self._command = command
-        self._work = work_of_batch(self.number, work)
+        self._work = dict(work)
         self._clock = clock
         self._held = HeldCheckpoint(checkpoint, command, clock, entropy)
         self._record: Record | None = None
@@ -75,10 +85,12 @@ class AppendedBatch:
         """
         self._held.__enter__()
         try:
-            self._record = find_unended(self._checkpoint, self._command, self._work, self._clock)
             self._require_ended()
+            step = {"committed_ms": self._view.committed_ms, **self._work}
+            step = work_of_batch(self.number, step)
+            self._record = find_unended(self._checkpoint, self._command, step, self._clock)
             self._record = self._record or Record(
-                self._checkpoint, self._command, self._held.token, [self._work], self._clock
+                self._checkpoint, self._command, self._held.token, [step], self._clock
             )
         except BaseException as error:
             self.__exit__(error)
@@ -170,13 +182,63 @@ def find_unended(
     Args:
         checkpoint: at the query's checkpoint location.
         command: of ``cairn``.
-        work: see ``work_of_batch``.
+        work: see ``work_of_batch``; it may be a part of it.
         clock: for the record.
     """
     for record in find_records(checkpoint, clock):
-        if record.command == command and record.steps == [work] and not record.is_ended:
+        steps = record.steps
+        if record.command != command or record.is_ended or len(steps) != 1:
+            continue
+        if work.items() <= steps[0].items():
             return record
     return None
+
+
+def find_appended(
+    view: BatchView,
+    command: str,
+    work: Mapping[str, object],
+    clock: Clock,
+    written: Callable[[Record], StoreId],
+) -> Record | None:
+    """Return the record of the same work whose batch is committed, and whose end is missing.
+
+    Args:
+        view: the last committed batch.
+        command: of ``cairn``.
+        work: as ``AppendedBatch`` has it, or a part of it.
+        clock: for the record.
+        written: returns one of the stores that the work of a record writes.
+    """
+    for record in find_records(view.objects, clock):
+        if record.command != command or record.is_ended or len(record.steps) != 1:
+            continue
+        batch = record.steps[0].get("batch")
+        if not isinstance(batch, int) or batch > view.batch:
+            continue
+        is_same = work.items() <= record.steps[0].items()
+        if is_same and _is_of(view, record, batch, written):
+            return record
+    return None
+
+
+def _is_of(
+    view: BatchView, record: Record, batch: int, written: Callable[[Record], StoreId]
+) -> bool:
+    """Return whether a committed batch is the one that a record was to append.
+
+    A driver may have run a batch of this number, after the command was killed before its end.
+    """
+    try:
+        wanted = written(record)
+        for store in cairn_stores(BatchView(view.objects, batch)):
+            if store.id == wanted:
+                with store.open() as root:
+                    found = store.versions(root).read_header(store.version, store.checkpoint_id)
+                    return found.header.attempt == attempt_of(record.name)
+    except DataError:
+        pass
+    return False
 
 
 def committed_batch(checkpoint: ObjectStore) -> int:

@@ -174,7 +174,7 @@ class MigrationPlan(CommittedPlan):
             checkpoint_format=self.checkpoint_format,
             conf=replace(conf, entry=conf.entry.with_conf(self._conf)),
             results=record.results,
-            token=_COMMAND,
+            token=record.name,
             memory_bytes=ReadLimits().memory_bytes,
             local_dir=None if local_dir is None else str(local_dir),
         )

@@ -72,7 +72,7 @@ class NewCheckpoint:
             ``SavedFiles``.
         command: of ``cairn``.
         work: what tells this piece of work from others of the command, as JSON values: the
-            options. Source and batch are added.
+            options. Source and batch are added, and when that was committed.
         keep_id: the query is the same one for its sink.
         clock: tells the time.
         entropy: makes ids.
@@ -100,7 +100,12 @@ class NewCheckpoint:
         self._view = view
         self._stored = stored_objects(view)
         self._command = command
-        place = {"source": view.objects.origin, "batch": view.batch, "keep_id": keep_id}
+        place = {
+            "source": view.objects.origin,
+            "batch": view.batch,
+            "committed_ms": view.committed_ms,
+            "keep_id": keep_id,
+        }
         self._work: dict[str, object] = {**place, **work}
         self._keep_id = keep_id
         self._clock = clock

@@ -71,6 +71,11 @@ class Record:
         return self._fields.get("command")
 
     @property
+    def name(self) -> str:
+        """What names this piece of work, and no other one."""
+        return self.folder.rpartition("/")[2]
+
+    @property
     def steps(self) -> list[Mapping[str, object]]:
         """What was to be done."""
         return [as_object(one, "a step") for one in as_list(self._fields["steps"], "steps")]

@@ -14,16 +14,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cairn.checkpoint.presence import is_stored
-from cairn.checkpoint.stored_versions import StoredVersions
 from cairn.engine.directories import WorkerDirectories
-from cairn.errors import ConfigError, CorruptError, DataError, UnsupportedStateError
-from cairn.format.names import manifest_name
+from cairn.errors import ConfigError, CorruptError, UnsupportedStateError
 from cairn.format.spark_log import PARTITIONS
-from cairn.offline.appended_batch import AppendedBatch
-from cairn.offline.move.moving import StoreRef, key_of_result
+from cairn.ids import StoreId
+from cairn.offline.appended_batch import AppendedBatch, find_appended
+from cairn.offline.move.moving import StoreRef, key_of_result, read_results
 from cairn.offline.move.placement import Placement
-from cairn.offline.move.running import MoveProgress, results_of, run_in_spark, run_move
+from cairn.offline.move.running import (
+    MoveProgress,
+    kept_results,
+    results_of,
+    run_in_spark,
+    run_move,
+)
 from cairn.offline.move.shuffle import Gather, Split, gather_in_spark
 from cairn.offline.move.target import target_family
 from cairn.offline.move.totals import MovedFamily, checkpoint_ids, totals
@@ -38,12 +42,14 @@ if TYPE_CHECKING:
 
     from cairn.clock import Clock
     from cairn.offline.move.moving import Location, Moved
+    from cairn.offline.record import Record
     from cairn.reader.families import Family
     from cairn.storage.base import ObjectStore
 
 _COMMAND = "repartition"
 _LIMIT = "globalLimit"
 _METADATA_V2 = "/_metadata/v2/"
+_WRITTEN = "/written"
 
 
 class RepartitionPlan(CommittedPlan):
@@ -86,7 +92,8 @@ class RepartitionPlan(CommittedPlan):
                 for store in operator.stores
             )
             self.before = self._number_before()
-            if self.before == partitions:
+            self._unended = self._find_unended() if self.before == partitions else None
+            if self.before == partitions and self._unended is None:
                 raise ConfigError(
                     f"the query has {partitions} partitions already",
                     object_name=self._checkpoint.url,
@@ -104,7 +111,7 @@ class RepartitionPlan(CommittedPlan):
         """Change the number of partitions; return what was written and compared.
 
         If it is cut off, nothing has happened yet, and the same call goes on with the stores that
-        are left.
+        are left. If only the end of its record was cut off, the same call completes that.
 
         Args:
             session: a ``SparkSession``, which shuffles the rows. Its executors need Cairn, and the
@@ -122,10 +129,14 @@ class RepartitionPlan(CommittedPlan):
             CorruptError: the state cannot be read, or rows differ when they are read back.
             CairnError: nothing has changed for the query.
         """
+        if self._unended is not None:
+            done = totals(read_results(self._checkpoint, self._unended.results + _WRITTEN))
+            self._unended.end([asdict(one) for one in done])
+            return done
         work = {"before": self.before, "partitions": self.partitions}  # gc reads it
         with AppendedBatch(self._checkpoint, self._view, _COMMAND, work, self._clock) as batch:
             run = _Run(
-                self._halves(batch.number, batch.record.results, local_dir),
+                self._halves(batch.number, batch.record, local_dir),
                 self._checkpoint,
                 _Progress(progress, self._count(with_reads=session is None)),
                 session,
@@ -141,6 +152,17 @@ class RepartitionPlan(CommittedPlan):
                 done=[asdict(one) for one in done],
             )
         return done
+
+    def _find_unended(self) -> Record | None:
+        """Return the record of a batch that was committed before its record had ended."""
+        operator, store = self.stores[0]
+        return find_appended(
+            self._view,
+            _COMMAND,
+            {"partitions": self.partitions},
+            self._clock,
+            lambda _: StoreId(operator, 0, store),
+        )
 
     @property
     def _singles(self) -> frozenset[int]:
@@ -159,7 +181,7 @@ class RepartitionPlan(CommittedPlan):
         ]
         return sum(before * with_reads + after for before, after in counts)
 
-    def _halves(self, batch: int, results: str, local_dir: Path | None) -> _Halves:
+    def _halves(self, batch: int, record: Record, local_dir: Path | None) -> _Halves:
         conf = self._view.conf
         changed = {PARTITIONS: str(self.partitions)}
         shared: dict[str, Any] = {
@@ -169,15 +191,15 @@ class RepartitionPlan(CommittedPlan):
             "batch": batch,
             "checkpoint_format": self._view.checkpoint_format,
             "conf": replace(conf, entry=conf.entry.with_conf(changed)),
-            "token": _COMMAND,
+            "token": record.name,
             "memory_bytes": ReadLimits().memory_bytes,
             "local_dir": None if local_dir is None else str(local_dir),
             "before": self.before,
             "after": self.partitions,
         }
         return _Halves(
-            Split(results=f"{results}/read", **shared),
-            Gather(results=f"{results}/written", **shared),
+            Split(results=f"{record.results}/read", **shared),
+            Gather(results=record.results + _WRITTEN, **shared),
         )
 
     def _write_metadata(self, batch: int) -> None:
@@ -298,32 +320,36 @@ class _Run:
             singles: operators without keys: Spark has stores of the first partition alone.
         """
         moved: dict[StoreRef, Moved] = {}
-        for operator, store in stores:
-            halves = self.halves
-            if operator in singles:
-                halves = _Halves(
-                    replace(halves.split, before=1, after=1),
-                    replace(halves.gather, before=1, after=1),
-                )
-            read, written = self._one(halves, operator, store)
-            _require_same(read, written)
-            moved |= written
+        # Also if nothing is left to do: it removes the folder of a killed process.
+        with _spill_folder(self.halves.split.local_dir) as spill:
+            for operator, store in stores:
+                halves = self.halves
+                if operator in singles:
+                    halves = _Halves(
+                        replace(halves.split, before=1, after=1),
+                        replace(halves.gather, before=1, after=1),
+                    )
+                read, written = self._one(halves, operator, store, spill)
+                _require_same(read, written)
+                moved |= written
         return moved
 
     def _one(
-        self, halves: _Halves, operator: int, store: str
+        self, halves: _Halves, operator: int, store: str, spill: Path
     ) -> tuple[dict[StoreRef, Moved], dict[StoreRef, Moved]]:
-        """Return what was read and what was written of one store."""
+        """Return what was read and what was written of one store.
+
+        Args:
+            halves: how.
+            operator: its operator's number.
+            store: Spark's name of it.
+            spill: a folder on the local disk, for a folder of the spill files.
+        """
         split, gather = halves.split, halves.gather
         sources = _refs(operator, store, split.before)
         targets = _refs(operator, store, gather.after)
-        written = results_of(self.objects, gather, targets)
+        written = kept_results(self.objects, gather, targets)
         left = [ref for ref in targets if ref not in written]
-        # A driver, or gc, may have been there since, and have deleted what nothing leads to.
-        gone = [ref for ref, one in written.items() if not self._is_stored(ref, one)]
-        if gone:
-            self.objects.delete([key_of_result(gather.results, ref) for ref in gone])
-            left += gone
         if not left:
             return results_of(self.objects, split, sources), written
         # What an earlier process has read is gone with it.
@@ -337,20 +363,10 @@ class _Run:
             )
             self.progress.end_run()
             return results_of(self.objects, split, sources), written
-        with _spill_folder(split.local_dir) as folder:
+        # Of one store at a time: the disk has room for the largest one.
+        with tempfile.TemporaryDirectory(dir=spill, ignore_cleanup_errors=True) as folder:
             read = self._here(replace(split, spill=folder), sources)
             return read, self._here(replace(gather, spill=folder), targets)
-
-    def _is_stored(self, ref: StoreRef, written: Moved) -> bool:
-        gather = self.halves.gather
-        with self.objects.at(self.objects.object_url(ref.id.folder)) as root:
-            versions = StoredVersions(root, ref.id, gather.checkpoint_format)
-            try:
-                header = versions.read_header(gather.batch + 1, written.checkpoint_id).header
-            except DataError:
-                return False
-            seed = header.base.ref
-            return seed is not None and is_stored(root, manifest_name(seed))
 
     def _here(self, half: Split | Gather, stores: list[StoreRef]) -> dict[StoreRef, Moved]:
         done = run_move(half, stores, processes=self.processes, progress=self.progress.add)
@@ -363,7 +379,7 @@ def _refs(operator: int, store: str, partitions: int) -> list[StoreRef]:
 
 
 @contextmanager
-def _spill_folder(local_dir: str | None) -> Iterator[str]:
+def _spill_folder(local_dir: str | None) -> Iterator[Path]:
     """Make a folder for spill files on the local disk, and remove it."""
     temporary = Path(tempfile.gettempdir())
     parent = Path(local_dir or temporary / f"cairn-offline-{os.getuid()}")
@@ -371,7 +387,7 @@ def _spill_folder(local_dir: str | None) -> Iterator[str]:
     try:
         folder = directories.instance_directory(0)
         folder.mkdir()
-        yield str(folder)
+        yield folder
     finally:
         directories.remove()
 

@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from cairn.errors import DataError, NotThereError
+from cairn.format.spark_log import COMMITS_PREFIX
 from cairn.reader.families import Family, families_of, unread_family
 from cairn.reader.spark.logs import ROW_CHECKSUM, read_commit, read_conf
 from cairn.reader.spark.operators import read_operator, read_operators
@@ -51,6 +52,16 @@ class BatchView:
     def checkpoint_format(self) -> int:
         """Spark's checkpoint format, 1 or 2."""
         return 1 if self.commit.unique_ids is None else 2
+
+    @property
+    def committed_ms(self) -> int | None:
+        """When its commit was stored, by the storage's clock; ``None``: it is gone. Costs a LIST.
+
+        It tells a batch from one that had its number before the query went back.
+        """
+        key = f"{COMMITS_PREFIX}{self.batch}"
+        listed = self.objects.list(COMMITS_PREFIX)
+        return next((info.modified_ms for info in listed if info.key == key), None)
 
     @property
     def operators(self) -> tuple[Operator, ...]:

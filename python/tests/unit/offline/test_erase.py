@@ -139,7 +139,8 @@ def test_the_record_has_counts_and_no_key(stopped: RunningCheckpoint) -> None:
     assert record["done"][0]["keys"] == done[0].keys
     assert record["done"][1]["deleted_objects"] > 3
     assert record["ended"]
-    assert [set(step) for step in record["steps"]] == [{"batch", "key_sha256", "operator"}]
+    (step,) = record["steps"]
+    assert set(step) == {"batch", "committed_ms", "key_sha256", "operator"}
 
 
 def test_savepoints_with_the_key_stop_the_command(stopped: RunningCheckpoint) -> None:

@@ -160,11 +160,12 @@ KILLED_AT = """
 import os, sys
 import cairn
 from cairn.offline.exchange import importing
-place, files, name = sys.argv[1:]
+from cairn.offline.record import Record
+place, files, name, mode = sys.argv[1:]
 def die(*_, **__):
     os.kill(os.getpid(), 9)
-setattr(importing, name, die)
-with cairn.import_state(place, files=files, operator=0, mode="replace") as plan:
+setattr(Record if name == "end" else importing, name, die)
+with cairn.import_state(place, files=files, operator=0, mode=mode) as plan:
     plan.apply(processes=1)
 """
 
@@ -176,15 +177,92 @@ def test_a_killed_import_is_finished_by_the_same_one(
     """Nothing has happened for the query before."""
     users = {3: (1, 2), 1000: (3, 4)}
     file = write(tmp_path / "few.parquet", users)
-    command = [sys.executable, "-c", KILLED_AT, str(stopped.folder), str(file), name]
-    killed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    kill(stopped, file, name)
     assert not (stopped.folder / "commits/10").exists()
 
     import_rows(stopped, file, "replace")
 
     assert len(list(stopped.folder.glob("cairn-log/*-import-*"))) == 1
     goes_on(stopped, users)
+
+
+def kill(checkpoint: RunningCheckpoint, file: Path, name: str, mode: str = "replace") -> None:
+    """Import rows in a process that dies where it would call something."""
+    command = [sys.executable, "-c", KILLED_AT, str(checkpoint.folder), str(file), name, mode]
+    killed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+
+def test_an_import_that_was_killed_behind_its_commit_is_not_done_twice(
+    stopped: RunningCheckpoint, tmp_path: Path
+) -> None:
+    """The query may have gone on from the rows: another import would undo what it did."""
+    users = {3: (1, 2), 1000: (3, 4)}
+    file = write(tmp_path / "few.parquet", users)
+    kill(stopped, file, "end")
+    assert stopped.state() == users
+    stopped.adopt(users)
+    stopped.start()
+    stopped.commit({3: (7, 7)})
+    stopped.stop()
+
+    with cairn.import_state(
+        str(stopped.folder), files=str(file), operator=0, mode="replace"
+    ) as plan:
+        assert plan.is_committed
+        (done,) = plan.apply(processes=1)
+
+    assert (done.keys, done.partitions) == (2, PARTITIONS)
+    assert not (stopped.folder / "commits/12").exists()
+    assert stopped.state() == stopped.rows[-1]
+    # Once more is once more.
+    with cairn.import_state(
+        str(stopped.folder), files=str(file), operator=0, mode="replace"
+    ) as plan:
+        assert not plan.is_committed
+
+
+def test_what_a_killed_import_has_written_is_not_taken_for_what_a_driver_wrote(
+    stopped: RunningCheckpoint, tmp_path: Path
+) -> None:
+    """In checkpoint format 1 it has the same name: the batch would have the driver's rows.
+
+    Spark's documents say how to go back: delete the last files of both logs.
+    """
+    users = {3: (1, 2), 1000: (3, 4)}
+    file = write(tmp_path / "few.parquet", users)
+    kill(stopped, file, "unchanged_stores")
+    (stopped.folder / "offsets/10").unlink()  # the hold
+    stopped.start()
+    stopped.commit(dict.fromkeys(range(40), (10, -1)))
+    stopped.snapshot()
+    stopped.stop()
+    for log in ("offsets", "commits"):
+        (stopped.folder / log / "10").unlink()
+    stopped.go_back(9)
+
+    import_rows(stopped, file, "replace")
+
+    goes_on(stopped, users)
+
+
+def test_a_killed_import_is_not_continued_on_another_history(
+    stopped: RunningCheckpoint, tmp_path: Path
+) -> None:
+    """The rows that it has written beside its own are those of a batch that was given up."""
+    file = write(tmp_path / "few.parquet", {3: (1, 2)})
+    kill(stopped, file, "unchanged_stores", "merge")
+    with cairn.restore(str(stopped.folder), to_batch=8) as plan:
+        plan.apply()
+    stopped.go_back(8)
+    stopped.start()
+    stopped.commit(dict.fromkeys(range(40), (9, -9)))
+    stopped.stop()
+    expected = stopped.rows[-1] | {3: (1, 2)}
+
+    import_rows(stopped, file, "merge")
+
+    goes_on(stopped, expected)
 
 
 def test_problems_name_file_row_and_column(stopped: RunningCheckpoint, tmp_path: Path) -> None:

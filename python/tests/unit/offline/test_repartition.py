@@ -95,6 +95,7 @@ def test_the_rows_are_where_the_hash_of_their_keys_says(stopped: RunningCheckpoi
 def test_the_batch_has_no_input_and_only_another_number(stopped: RunningCheckpoint) -> None:
     """The next batch reads what comes behind the same offsets, with the same watermark."""
     before = parse_offsets((stopped.folder / "offsets/9").read_bytes())
+    committed_ms = (stopped.folder / "commits/9").stat().st_mtime_ns // 1_000_000
 
     repartition(stopped, 5)
 
@@ -108,7 +109,8 @@ def test_the_batch_has_no_input_and_only_another_number(stopped: RunningCheckpoi
     assert (ids and len(ids[0])) == (5 if stopped.checkpoint_format == 2 else None)
     (record,) = stopped.folder.glob("cairn-log/*/record.json")
     fields = json.loads(record.read_text())
-    assert fields["steps"] == [{"batch": 10, "before": 3, "partitions": 5}]
+    steps = [{"batch": 10, "committed_ms": committed_ms, "before": 3, "partitions": 5}]
+    assert fields["steps"] == steps
     assert fields["done"][0]["keys"] == len(stopped.rows[-1])
     kept = [path for path in record.parent.rglob("*") if path.is_file()]
     assert kept == [record], "what was kept until the end is left"
@@ -428,9 +430,13 @@ def test_a_command_whose_processes_are_killed_again_and_again_ends(
     lives = 0
     while True:
         lives += 1
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:  # noqa: S603
+        with subprocess.Popen(  # noqa: S603
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
             try:
-                assert process.wait(lives) == 0
+                _, errors = process.communicate(timeout=lives)
+                # It may have been killed after its last step.
+                assert process.returncode == 0 or "has 40 partitions already" in errors, errors
                 break
             except subprocess.TimeoutExpired:
                 process.kill()
@@ -439,6 +445,59 @@ def test_a_command_whose_processes_are_killed_again_and_again_ends(
     note_batch(stopped)
     require_whole(stopped, 40)
     assert not [path for path in (tmp_path / "spill").rglob("*.rows*") if path.is_file()]
+
+
+def test_a_command_that_was_killed_behind_its_commit_ends_its_record(
+    stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not an error: the query has the partitions that were asked for."""
+
+    def dies(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cairn.offline.record.Record.end", dies)
+        with pytest.raises(Killed):
+            repartition(stopped, 2)
+    note_batch(stopped)
+    (record,) = stopped.folder.glob("cairn-log/*/record.json")
+    assert json.loads(record.read_text())["ended"] is None
+
+    with cairn.repartition(str(stopped.folder), partitions=2) as plan:
+        (moved,) = plan.apply(processes=1)
+
+    assert (moved.partitions, moved.keys) == (2, len(stopped.rows[-1]))
+    assert json.loads(record.read_text())["ended"] is not None
+    assert not list(record.parent.glob("results/**/*.json"))
+    assert newest(stopped) == 10
+    require_whole(stopped, 2)
+    with pytest.raises(ConfigError, match="already"):
+        cairn.repartition(str(stopped.folder), partitions=2)
+
+
+def test_what_a_driver_has_written_since_is_not_taken_for_what_was_written(
+    stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In checkpoint format 1 it has the same name: the batch would have the driver's rows."""
+
+    def fails(*_: object) -> None:
+        raise UnavailableError("the storage is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cairn.offline.repartition._require_same", fails)
+        with pytest.raises(UnavailableError):
+            repartition(stopped, 2)
+    stopped.start()
+    stopped.commit(dict.fromkeys(range(40), (10, -1)))
+    stopped.snapshot()
+    stopped.stop()
+    for log in ("offsets", "commits"):
+        (stopped.folder / log / "10").unlink()  # as Spark's documents say
+    stopped.go_back(9)
+
+    repartition(stopped, 2)
+
+    require_whole(stopped, 2)
 
 
 def test_the_same_command_goes_on_with_the_stores_that_are_left(

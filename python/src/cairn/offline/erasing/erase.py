@@ -22,8 +22,9 @@ from cairn.errors import (
     NotThereError,
 )
 from cairn.format.names import CHANGELOG_PREFIX, ChangelogName, ManifestName, parse_name
+from cairn.ids import StoreId
 from cairn.offline import savepoint
-from cairn.offline.appended_batch import AppendedBatch, require_own
+from cairn.offline.appended_batch import AppendedBatch, find_appended, require_own
 from cairn.offline.erasing.matching import KeyMatcher, WithoutKey, has_key, name_of
 from cairn.offline.erasing.scanning import StoreScan, scan
 from cairn.offline.move.committing import free_plain_name
@@ -33,9 +34,8 @@ from cairn.offline.move.running import run_move
 from cairn.offline.move.totals import checkpoint_ids
 from cairn.offline.parallel import in_parallel
 from cairn.offline.plan import CommittedPlan
-from cairn.offline.record import FOLDER, find_records
+from cairn.offline.record import FOLDER
 from cairn.offline.stores import PartitionStore, cairn_stores
-from cairn.reader.batch import BatchView
 from cairn.reader.savepoints import read_savepoint, savepoint_names
 from cairn.reader.spark.logs import STRICT_DISTRIBUTION
 from cairn.reader.stores.base import ReadLimits
@@ -141,7 +141,9 @@ class ErasePlan(CommittedPlan):
                 for one in every
                 if one not in matched and {*key} & {column.name for column in one.columns}
             )
-            self._unfinished = self._find_unfinished()
+            self._unfinished = find_appended(
+                self._view, COMMAND, self._work, clock, self._first_store
+            )
             self.is_committed = self._unfinished is not None
             self._scans = () if self.is_committed else tuple(self._scan(matched, progress))
             self.stores = tuple(map(_as_erased, self._scans))
@@ -197,7 +199,7 @@ class ErasePlan(CommittedPlan):
                 checkpoint_format=self._view.checkpoint_format,
                 conf=self._view.conf,
                 results=f"{record.results}/stores",
-                token=_token(record),
+                token=record.name,
                 memory_bytes=ReadLimits().memory_bytes,
                 local_dir=None if local_dir is None else str(local_dir),
                 edit=WithoutKey({name: one.key for name, one in self._matchers.items()}),
@@ -376,40 +378,10 @@ class ErasePlan(CommittedPlan):
         found = json.loads(self._checkpoint.get(key, max_bytes=_RECORD_BYTES_MAX).data)
         return cast("dict[str, Any]", found)
 
-    def _find_unfinished(self) -> Record | None:
-        """Return the record of the same work whose batch is committed, and whose end is missing."""
-        for record in find_records(self._checkpoint, self._clock):
-            steps = record.steps
-            if record.command != COMMAND or record.is_ended or len(steps) != 1:
-                continue
-            batch = steps[0].get("batch")
-            if {**steps[0], "batch": None} != {**self._work, "batch": None}:
-                continue
-            if isinstance(batch, int) and batch <= self.batch and self._is_of(record, batch):
-                return record
-        return None
-
-    def _is_of(self, record: Record, batch: int) -> bool:
-        """Return whether a committed batch is the one that a record was to append.
-
-        A driver may have run a batch of this number, after the command was killed before its end.
-        """
-        try:
-            first = self._noted(record)["stores"][0]
-            ref = (first["operator"], first["store"], first["partition"])
-            for store in cairn_stores(BatchView(self._checkpoint, batch)):
-                if (store.id.operator, store.id.name, store.id.partition) == ref:
-                    with store.open() as root:
-                        versions = store.versions(root)
-                        head = versions.read_header(store.version, store.checkpoint_id)
-                        return head.header.attempt.run_id == _token(record)
-        except DataError:
-            pass
-        return False
-
-
-def _token(record: Record) -> str:
-    return record.folder.rpartition("/")[2]
+    def _first_store(self, record: Record) -> StoreId:
+        """Return one of the stores that a record's batch writes."""
+        first = self._noted(record)["stores"][0]
+        return StoreId(first["operator"], first["partition"], first["store"])
 
 
 def _order(key: str) -> tuple[bool, str]:

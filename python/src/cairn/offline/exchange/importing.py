@@ -24,13 +24,18 @@ from cairn.errors import (
     NotThereError,
     UnsupportedStateError,
 )
-from cairn.offline.appended_batch import AppendedBatch, committed_batch, require_own
+from cairn.offline.appended_batch import (
+    AppendedBatch,
+    committed_batch,
+    find_appended,
+    require_own,
+)
 from cairn.offline.exchange.encoding import RowEncoder
 from cairn.offline.exchange.file_form import SUFFIX, FileForm
 from cairn.offline.exchange.reading import MOST_PROBLEMS, EncodedRows, FileReader, Problem
 from cairn.offline.exchange.staging import StagedRows, Staging
 from cairn.offline.move.editing import EditMove, unchanged_stores
-from cairn.offline.move.moving import StoreRef
+from cairn.offline.move.moving import StoreRef, read_results
 from cairn.offline.move.running import run_move
 from cairn.offline.move.totals import checkpoint_ids, totals
 from cairn.reader.batch import BatchView
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
     from cairn.offline.move.moving import Location
     from cairn.offline.move.running import MoveProgress
     from cairn.offline.move.totals import MovedFamily
+    from cairn.offline.record import Record
     from cairn.reader.checkpoint import Checkpoint
     from cairn.reader.families import Family
     from cairn.storage.base import ObjectStore
@@ -83,6 +89,8 @@ class ImportPlan:
         keys: of the files.
         partitions: whose stores are written.
         problems: why nothing can be imported; empty: it can.
+        is_committed: a process that has ended since has imported these rows already; ``apply`` only
+            completes its record.
 
     Raises:
         UnsupportedStateError: these rows cannot be imported; says why.
@@ -127,6 +135,8 @@ class ImportPlan:
             if self.counter is not None and not self.problems:
                 self._folders[self.counter.family] = str(folder / "counts")
                 self._count(self.counter, _made(folder / "counts"))
+            self._unended = self._find_unended()
+            self.is_committed = self._unended is not None
             self._opened = opened.pop_all()
 
     def close(self) -> None:
@@ -151,7 +161,8 @@ class ImportPlan:
         """Write the rows; return what the stores that were written have then.
 
         If it is cut off before the batch is committed, nothing has happened for the query, and the
-        same import goes on with the stores that are left.
+        same import goes on with the stores that are left. If it is cut off after that, the same
+        import finds the batch, also if the query has gone on from it, and appends no other.
 
         Args:
             processes: of this machine; ``None``: one per processor.
@@ -169,11 +180,12 @@ class ImportPlan:
                 f"{len(self.problems)} problems, the first one in {first.file}: {first.text}",
                 next_step="correct the files",
             )
+        if self._unended is not None:
+            done = totals(read_results(self._objects, self._unended.results))
+            self._unended.end([asdict(one) for one in done])
+            return done
         family = self.family
-        refs = [
-            StoreRef(family.operator.id, family.store.name, partition)
-            for partition in self.partitions
-        ]
+        refs = [self._ref(partition) for partition in self.partitions]
         with AppendedBatch(self._objects, self._view, COMMAND, self._work, self._clock) as batch:
             move = EditMove(
                 source=self._location,
@@ -183,7 +195,7 @@ class ImportPlan:
                 checkpoint_format=self._view.checkpoint_format,
                 conf=self._view.conf,
                 results=batch.record.results,
-                token=COMMAND,
+                token=batch.record.name,
                 memory_bytes=ReadLimits().memory_bytes,
                 local_dir=None if self._local_dir is None else str(self._local_dir),
                 edit=StagedRows(
@@ -203,6 +215,16 @@ class ImportPlan:
                 done=[asdict(one) for one in done],
             )
         return done
+
+    def _ref(self, partition: int) -> StoreRef:
+        return StoreRef(self.family.operator.id, self.family.store.name, partition)
+
+    def _find_unended(self) -> Record | None:
+        """Return the record of a batch that was committed before its record had ended."""
+        if self.problems or not self.partitions:
+            return None
+        first = self._ref(self.partitions[0]).id
+        return find_appended(self._view, COMMAND, self._work, self._clock, lambda _: first)
 
     @property
     def _work(self) -> dict[str, object]:

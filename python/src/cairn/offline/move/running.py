@@ -19,8 +19,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
-from cairn.errors import CairnError, InternalError, RetryableError, unexpected
-from cairn.offline.move.moving import read_results
+from cairn.checkpoint.presence import is_stored
+from cairn.checkpoint.stored_versions import StoredVersions
+from cairn.errors import CairnError, DataError, InternalError, RetryableError, unexpected
+from cairn.format.names import manifest_name
+from cairn.offline.move.committing import attempt_of
+from cairn.offline.move.moving import key_of_result, read_results
+from cairn.offline.parallel import in_parallel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 2.0
 _PROCESSES_MAX = 16
+_THREADS = 16
 _TASK_ATTEMPTS = 3
 """Requests are repeated by the storage already; this is for what another attempt gets around."""
 
@@ -109,7 +115,7 @@ def run_move(
         CairnError: a store could not be moved; those that were are not moved again.
     """
     with move.target.open() as target:
-        done = results_of(target, move, stores)
+        done = kept_results(target, move, stores)
         left = [ref for ref in stores if ref not in done]
         if session is not None:
             return run_in_spark(lambda: _in_spark(session, move, left), move, stores, progress)
@@ -156,6 +162,40 @@ def results_of(
     """Return the results of some stores that are there; see ``read_results``."""
     wanted = frozenset(stores)
     return {ref: one for ref, one in read_results(target, move.results).items() if ref in wanted}
+
+
+def kept_results(
+    target: ObjectStore, move: Move, stores: Iterable[StoreRef]
+) -> dict[StoreRef, Moved]:
+    """Return the results of some stores that are there, as are the stores; delete the others.
+
+    Nothing leads to a store until the end of the work: ``cairn gc`` may have deleted it since, or a
+    driver may have written another version under its name. Files of Spark's own providers are not
+    looked at.
+    """
+    found = results_of(target, move, stores)
+    if move.conf.provider != "cairn":
+        return found
+    there = in_parallel(
+        lambda one: _is_written(target, move, one), found.values(), threads=_THREADS
+    )
+    if gone := [ref for ref, is_there in zip(found, there, strict=True) if not is_there]:
+        target.delete([key_of_result(move.results, ref) for ref in gone])
+    return {ref: one for ref, one in found.items() if ref not in gone}
+
+
+def _is_written(target: ObjectStore, move: Move, moved: Moved) -> bool:
+    store = moved.store.id
+    with target.at(target.object_url(store.folder)) as root:
+        versions = StoredVersions(root, store, move.checkpoint_format)
+        try:
+            header = versions.read_header(move.batch + 1, moved.checkpoint_id).header
+        except DataError:
+            return False
+        seed = header.base.ref
+        if seed is None or header.attempt != attempt_of(move.token):
+            return False
+        return is_stored(root, manifest_name(seed))
 
 
 def _here(move: Move, stores: Sequence[StoreRef], count: int) -> Iterator[Moved]:

@@ -1,0 +1,102 @@
+"""Savepoints of a query that purges, is killed and starts again: each one stays whole."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import cairn
+from cairn.format.savepoint import Savepoint
+from harness.differential import Run, forget_batches
+from harness.events import Events
+from harness.job import JobProcess, Query
+from harness.operators import BY_NAME
+from harness.processes import wait_until
+from harness.spark import CAIRN_CONF, STATE_STORE, SUBJECT
+
+pytestmark = [pytest.mark.usefixtures("driver"), pytest.mark.slow]
+
+FILES = 40
+LIVES = 3
+BATCHES_PER_LIFE = 2
+TIMEOUT_S = 240
+CONF = {
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    STATE_STORE + "minDeltasForSnapshot": "2",
+    CAIRN_CONF + "orphanGraceMs": "1000",
+    # An entry per batch, of which a test can forget some.
+    "spark.sql.streaming.fileSource.log.compactInterval": "1000",
+}
+OF_DRIVER = {STATE_STORE + "maintenanceInterval": "100ms"}
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("windows_append", 1), ("join_left_outer_v4", 2), ("transform_event_time", 2)],
+)
+def test_each_savepoint_of_a_killed_query_runs_on_as_a_clone(
+    tmp_path: Path, name: str, form: int
+) -> None:
+    """Its driver is killed within a batch; each later batch of the clone has the same rows."""
+    events = Events(tmp_path / "input")
+    events.add_files(0, FILES)
+    query = Query(name, events, str(tmp_path / "ck"), SUBJECT, form, CONF)
+    kept: list[Savepoint] = []
+
+    def keep(when: str) -> None:
+        kept.append(cairn.create_savepoint(query.checkpoint, name=f"{when}-{len(kept)}"))
+
+    for life in range(LIVES):
+        job = JobProcess(tmp_path / "job", [query], OF_DRIVER, pause_s=2)
+        try:
+            for _ in range(BATCHES_PER_LIFE):
+                wait_for_commit(job, query)
+                keep("running")
+            # Not while the source lists files: it would give more of them to the next batch.
+            job.wait_for_pause(len(job.rows()) + 1)
+            job.jvm().kill()
+            keep("killed")
+            job.wait()
+        finally:
+            job.end()
+        assert job.rows(), life
+    job = JobProcess(tmp_path / "job", [query], OF_DRIVER)
+    try:
+        job.wait()
+    finally:
+        job.end()
+    assert not job.error(), job.error()
+    rows = job.rows()
+    assert len({one.batch for one in kept}) > LIVES
+    with cairn.open_checkpoint(query.checkpoint) as checkpoint:
+        assert min(checkpoint.batches) > kept[0].batch, "retention did not pass a savepoint"
+        assert [one for one in checkpoint.verify() if one.severity == "error"] == []
+
+    places = {one.name: str(tmp_path / one.name) for one in kept}
+    for saved, place in places.items():
+        with cairn.clone(query.checkpoint, to=place, savepoint=saved) as plan:
+            plan.apply()
+    shutil.rmtree(query.checkpoint)
+
+    for one in {one.batch: one for one in kept}.values():
+        # The source of files would give all that it has listed to the first batch that is not
+        # planned: here it takes the same parts again, as other sources do.
+        folder = Path(places[one.name])
+        planned = max(int(path.name) for path in folder.glob("offsets/[0-9]*"))
+        for source in folder.glob("sources/*"):
+            forget_batches(source, ".", planned + 1)
+        copy = Run(BY_NAME[name], events, places[one.name], SUBJECT, form, CONF)
+        copy.advance()
+        assert copy.record.rows == {b: rows[b] for b in rows if b > one.batch}, one.name
+
+
+def wait_for_commit(job: JobProcess, query: Query) -> None:
+    """Wait until the query has committed one batch more."""
+    commits = Path(query.checkpoint, "commits")
+    before = len(job.rows())
+    wait_until(
+        lambda: (commits / str(before)).exists() or job.has_ended, TIMEOUT_S, "a batch", job.tail
+    )
+    assert not job.has_ended, job.tail()
