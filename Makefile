@@ -71,6 +71,7 @@ PARITY = integration-tests/parity
 RECOVERY = integration-tests/faults integration-tests/recovery
 OFFLINE = integration-tests/reader integration-tests/moves
 OFFLINE_UNIT = tests/unit/offline
+PYTHON_STATE = integration-tests/python_state
 # What `make test` leaves out.
 QUICK = -m "not slow and not abfs and not tools"
 
@@ -82,7 +83,7 @@ test: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio toxiproxy $(STAMPS)/fl
 	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target integration-tests unit-tests engine-tests recovery-tests repository-tests parity-tests
 
 .PHONY: test-all
-test-all: test test-tools test-offline test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
+test-all: test test-tools test-offline test-python-state test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
 	cd python && ../$(PY) -m pytest tests -m "abfs or (slow and not s3)" $(PYTEST_ARGS)
 	cd python && ../$(PY) -m pytest tests/property --hypothesis-profile thorough $(PYTEST_ARGS)
 	$(GRADLE) -Ptests='.*ModelTest' -Phistories=20 test
@@ -97,6 +98,11 @@ test-tools: $(STAMPS)/venv shim s3a-jars minio toxiproxy $(STAMPS)/class-archive
 record-control: $(STAMPS)/venv shim s3a-jars hdfs-jars minio ## Run Spark's provider and record the results that tests expect of Cairn: after a change of these tests
 	$(if $(PYTEST_ARGS),,rm -rf integration-tests/recorded/$(MINOR))
 	CAIRN_TEST_CONTROL=record $(PYTEST) $(WITH_CONTROL) $(QUICK) $(PYTEST_ARGS)
+
+# Exit code 5: PYTEST_ARGS selects none of these.
+.PHONY: test-python-state
+test-python-state: $(STAMPS)/venv shim s3a-jars $(STAMPS)/class-archive ## Run the tests of state that Python functions read and write in bulk, or by chunks of keys
+	$(PYTEST) $(PYTHON_STATE) --junitxml $(BUILD)/python-state-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 # Exit code 5: PYTEST_ARGS selects none of these.
 .PHONY: test-offline
@@ -144,7 +150,7 @@ recovery-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)
 
 .PHONY: integration-tests
 integration-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the other tests of whole queries: storage, metadata, chaos, Spark's suites
-	$(INTEGRATION) $(addprefix --ignore ,integration-tests/repository $(PARITY) $(RECOVERY) $(OFFLINE)) --junitxml $(BUILD)/integration-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
+	$(INTEGRATION) $(addprefix --ignore ,integration-tests/repository $(PARITY) $(RECOVERY) $(OFFLINE) $(PYTHON_STATE)) --junitxml $(BUILD)/integration-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: check
 check: $(STAMPS)/venv $(STAMPS)/google-java-format $(STAMPS)/spark-jars ## Check format, lint, types, layers, sizes and documents, as the CI does
