@@ -131,9 +131,10 @@ def _group(outcome: dict[str, Any], number: str, providers: tuple[str, ...]) -> 
     Args:
         outcome: the group's result file.
         number: name of the number; empty: each of those that the table shows, as a group of bars.
-        providers: those that have a bar.
+        providers: those that have a bar, if they were measured.
     """
     found = medians(outcome)
+    providers = tuple(one for one in providers if one in outcome["providers"])
     groups, title = [], ""
     for workload, entry in outcome["workloads"].items():
         numbers = shown_numbers(entry, found.get(workload, {}))
