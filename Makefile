@@ -80,7 +80,7 @@ test: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio toxiproxy $(STAMPS)/fl
 # Three beside each other, also on two cores: each of them often waits. The longest first, so that the last ones end
 # at about the same time.
 	@echo "Six parts, three beside each other; the output of each comes at its end, after some minutes"
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target integration-tests unit-tests engine-tests recovery-tests repository-tests parity-tests
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target recovery-tests engine-tests repository-tests parity-tests integration-tests unit-tests
 
 .PHONY: test-all
 test-all: test test-tools test-offline test-python-state test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import statistics
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from charts import charts
+from charts import IMAGES, charts
 from driver import HERE, REPOSITORY
 from summary import (
     MIB,
@@ -55,7 +56,8 @@ def main() -> int:
     differs = False
     for page in options.page or PAGES:
         text = page.read_text()
-        updated = render(text, options.results)
+        images = os.path.relpath(IMAGES, page.resolve().parent)
+        updated = render(text, options.results, images)
         if not options.check:
             page.write_text(updated)
         elif updated != text:
@@ -64,8 +66,13 @@ def main() -> int:
     return 1 if differs else 0
 
 
-def render(text: str, results: Path) -> str:
-    """Return ``text`` with every table filled from ``results``.
+def render(text: str, results: Path, images: str) -> str:
+    """Return ``text`` with every table and chart filled from ``results``.
+
+    Args:
+        text: of a page.
+        results: the folder with the result files.
+        images: the folder with the charts, as seen from the page.
 
     Raises:
         KeyError: the page names an unknown table.
@@ -82,15 +89,15 @@ def render(text: str, results: Path) -> str:
             content = f"*Not measured yet: no `benchmarks/results/{file}`.*"
         return f"{match[1]}\n{content}\n\n{match[3]}"
 
-    return CHART.sub(lambda match: _with_picture(match, results), BLOCK.sub(fill, text))
+    return CHART.sub(lambda match: _with_picture(match, results, images), BLOCK.sub(fill, text))
 
 
-def _with_picture(match: re.Match[str], results: Path) -> str:
+def _with_picture(match: re.Match[str], results: Path, images: str) -> str:
     """Return the picture of a chart; nothing where its results are not there."""
     chart = charts(results).get(match["name"])
     if chart is None:
         return f"{match[1]}{match[3]}"
-    file = f"images/{match['name']}"
+    file = f"{images}/{match['name']}"
     return (
         f"{match[1]}<picture>\n"
         f'  <source media="(prefers-color-scheme: dark)" srcset="{file}-dark.svg">\n'
