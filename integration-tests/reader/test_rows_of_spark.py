@@ -118,7 +118,26 @@ def check(
         batch.validate(full=True)
         for column, expected in zip(batch.columns, table.columns, strict=True):
             assert column.equals(expected), (column.to_pylist(), expected.to_pylist())
-    assert [read.encode_key(row) for row in key.rows] == keys
+    for row, of_row in zip(key.rows, keys, strict=True):
+        if not any(map(has_gap, row, key.json["fields"])):
+            assert read.encode_key(row) == of_row
+
+
+def has_gap(value: Any, field: Any) -> bool:  # noqa: ANN401 - any value, Spark's JSON
+    """Return whether Spark leaves bytes of earlier rows in the row of a value."""
+    of = field["type"]
+    if value is None:
+        return bool(of == "interval")
+    if isinstance(of, str):
+        return False
+    if of["type"] == "struct":
+        return any(has_gap(value[one["name"]], one) for one in of["fields"])
+    if of["type"] == "array":
+        cells = [(each, of["elementType"]) for each in value]
+    else:
+        kinds = of["keyType"], of["valueType"]
+        cells = [cell for pair in value for cell in zip(pair, kinds, strict=True)]
+    return any(cell is not None and has_gap(cell, {"type": kind}) for cell, kind in cells)
 
 
 @given(tables(min_rows=1))

@@ -204,7 +204,8 @@ class State(ArrowStream):
 
         If Spark's hash says in which partition the key is, only that one is read. Of a key with
         some of the key's columns these are all rows with the values; partitions are then read
-        whole. A key with -0.0 that no row has is that with 0.0: Spark groups them together.
+        whole, and so they are for a calendar interval that is null. A key with -0.0 that no row has
+        is that with 0.0: Spark groups them together.
 
         Args:
             key: values by the names of key columns.
@@ -223,7 +224,8 @@ class State(ArrowStream):
             )
         values = {name: scalar_of(key[name], column) for name, column in wanted.items()}
         partitions = self._partitions_of(values)
-        if len(values) == len(of_key) and self._family.schema is not None:
+        has_bytes = self._family.schema is not None and not any(map(_has_gap, values.values()))
+        if len(values) == len(of_key) and has_bytes:
             return self._rows_of_key(values, partitions)
         return self._rows_with(values, partitions)
 
@@ -380,6 +382,24 @@ def are_equal(column: Any, value: Any) -> Any:  # noqa: ANN401 - the stubs have 
     is_nan = pa.types.is_floating(column.type) and math.isnan(value.as_py())
     same = pc.is_nan(column) if is_nan else pc.equal(column, value)
     return pc.fill_null(same, False)  # noqa: FBT003 - a value
+
+
+def _has_gap(value: Any) -> bool:  # noqa: ANN401 - as below
+    """Return whether Spark's row of a value has bytes that the value does not say.
+
+    A calendar interval that is null keeps 16 bytes of its row, in which Spark leaves what was there
+    in the row before. An array has no place for it.
+    """
+    if pa.types.is_interval(value.type):
+        return not value.is_valid
+    if not value.is_valid:
+        return False
+    if pa.types.is_struct(value.type):
+        return any(map(_has_gap, value.values()))
+    if isinstance(value, pa.ListScalar | pa.LargeListScalar | pa.MapScalar):
+        cells: Any = value.values
+        return any(_has_gap(each) for each in cells if pa.types.is_nested(each.type))
+    return False
 
 
 def scalar_of(value: object, column: Column) -> Any:  # noqa: ANN401 - the stubs have a type per kind

@@ -6,7 +6,8 @@ For keys that are looked up: one row per call. What is not said by the shape:
 
     the tail has the values in the order of the columns, each padded with zeros to 8 bytes
     the word of a null is 0, but a null decimal of over 18 digits and a null calendar interval in a
-    row, though not in an array, keep 16 bytes in the tail, and their word has the offset
+    row, though not in an array, keep 16 bytes in the tail, and their word has the offset; of the
+    interval they are zeros here, while Spark leaves what its buffer had there from other rows
 """
 
 from __future__ import annotations

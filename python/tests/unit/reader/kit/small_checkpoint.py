@@ -28,8 +28,11 @@ _VALUE = [
 ]
 
 
-def key_row(user: float) -> bytes:
-    """Return the UnsafeRow of a key: a long, or a double."""
+def key_row(user: float | None) -> bytes:
+    """Return the UnsafeRow of a key: a long, a double, or a calendar interval that is null."""
+    if user is None:
+        # Spark leaves in the place of the interval what its buffer had there.
+        return struct.pack("<qII", 1, 16, 16) + b"of another row.."
     return struct.pack("<qd" if isinstance(user, float) else "<qq", 0, user)
 
 
@@ -38,7 +41,7 @@ def value_row(first: int, second: int) -> bytes:
     return struct.pack("<qqq", 0, first, second)
 
 
-def partition_of_user(user: float) -> int:
+def partition_of_user(user: float | None) -> int:
     """Return the partition of a key."""
     kind = pa.float64() if isinstance(user, float) else pa.int64()
     return int(partition_of([pa.array([user], kind)], PARTITIONS)[0])
@@ -50,7 +53,7 @@ class SmallCheckpoint:
     Args:
         folder: of the checkpoint.
         conf: settings in addition to ``CONF``.
-        key_type: Spark's name of the type of the key: ``long`` or ``double``.
+        key_type: Spark's name of the type of the key: ``long``, ``double`` or ``interval``.
         partitions: of the store.
     """
 
