@@ -112,7 +112,7 @@ class CommittedRows:
                 found[row] = is_present
         return found
 
-    def scan(self, request: ScanRequest, spill: Runs = NO_RUNS) -> Page:
+    def scan(self, request: ScanRequest, spill: Runs = NO_RUNS, stride_rows: int = 0) -> Page:
         """Return the next rows of a scan, within its limits; the last row may exceed the bytes.
 
         An empty page with ``through`` says only that the rows up to that key were deleted.
@@ -120,6 +120,8 @@ class CommittedRows:
         Args:
             request: what to read.
             spill: the writes of the session that reads.
+            stride_rows: over runs, rows that are read of these together, at most; 0: as many as
+                are wanted.
 
         Raises:
             CorruptError: a block in the range is corrupt.
@@ -132,10 +134,11 @@ class CommittedRows:
         if drops:
             runs = runs[drops[-1] + 1 :]
             committed_count = max(0, committed_count - drops[-1] - 1)
+        stride_rows = stride_rows or request.limit_rows
         parts = []
         through: bytes | None = None
         # What a run has behind the last key of another one is read again for the next rows.
-        limit_rows = max(_MIN_MERGED_ROWS, request.limit_rows // max(1, len(runs)))
+        limit_rows = max(_MIN_MERGED_ROWS, stride_rows // max(1, len(runs)))
         for run in runs:
             first, stop, more = run.first_rows(
                 cf,
@@ -151,7 +154,8 @@ class CommittedRows:
         values: list[bytes] = []
         if not drops:
             # Runs of many deletes reach less far than as many rows of the database.
-            keys, values, more = self._scan_database(request, through, is_alone=not runs)
+            most = min(stride_rows, _MAX_DATABASE_ROWS) if runs else request.limit_rows
+            keys, values, more = self._scan_database(request, through, most)
             through = keys[-1] if more else through
         if not runs:
             return Page(Layers(_column(keys), _column(values)).merged(limits)[0], through)
@@ -165,16 +169,15 @@ class CommittedRows:
         return Page(rows, through)
 
     def _scan_database(
-        self, request: ScanRequest, through: bytes | None, *, is_alone: bool
+        self, request: ScanRequest, through: bytes | None, limit_rows: int
     ) -> tuple[list[bytes], list[bytes], bool]:
         """Return keys and values up to ``through``, and whether more follow up to there."""
-        limit_rows = request.limit_rows
         page = self.database.scan(
             request.cf,
             start=request.start,
             inclusive=request.inclusive,
             end=request.end if through is None else through + b"\0",
-            limit_rows=limit_rows if is_alone else min(limit_rows, _MAX_DATABASE_ROWS),
+            limit_rows=limit_rows,
             limit_bytes=request.limit_bytes,
         )
         return page.keys, page.values, page.more

@@ -174,11 +174,13 @@ def read_page(
     count = size = 0
     step_end_ns = clock.monotonic_ns() + _STEP_NS
     while True:
-        # Over runs in strides: they may have deleted most of the rows in the range.
+        # Over runs in strides: they may have deleted most of the rows in the range. The stride does
+        # not become shorter with the rows that are left to find, of which each may have few.
         is_plain = not spill.concerns(request.cf) and not rows.runs.concerns(request.cf)
-        stride_rows = limit_rows if is_plain else min(limit_rows - count, _MERGE_STRIDE_ROWS)
-        request = replace(request, limit_rows=stride_rows, limit_bytes=limit_bytes - size)
-        page = rows.scan(request, spill)
+        stride_rows = min(limit_rows, _MERGE_STRIDE_ROWS)
+        left_rows = limit_rows if is_plain else min(limit_rows - count, stride_rows)
+        request = replace(request, limit_rows=left_rows, limit_bytes=limit_bytes - size)
+        page = rows.scan(request, spill, stride_rows)
         parts.append(page.rows)
         count += page.rows.num_rows
         size += page_bytes(page.rows)
