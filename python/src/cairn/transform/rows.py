@@ -102,6 +102,9 @@ class Rows:
         """Return the row at a place, and the place after it.
 
         The row is a tuple, the bytes of its pickle, or None.
+
+        Raises:
+            ValueError: the row is in the first form, and its schema has none: the shim is another.
         """
         nulls: int = _NULLS.unpack_from(data, place)[0]
         if nulls < 0:
@@ -110,6 +113,8 @@ class Rows:
             begin = place + _PICKLE.size
             end = begin + _PICKLE.unpack_from(data, place)[1]
             return data[begin:end], end
+        if not self._is_plain:
+            raise ValueError(f"a row of {self.schema.simpleString()} is not a pickle")
         fields = self._struct.unpack_from(data, place)[1:]
         place += self._struct.size
         if not nulls and not self._texts:

@@ -156,10 +156,8 @@ def test_versions_that_were_given_up_before_are_not_read(stopped: RunningCheckpo
     require_whole(stopped, PARTITIONS)
 
 
-def test_a_query_goes_on_after_a_repartition_that_was_given_up(
-    stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its driver may have started before the command, as in a notebook."""
+def give_up(stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repartition a checkpoint, until all is written but the batch."""
 
     def fails(*_: object) -> None:
         raise UnavailableError("the storage is away")
@@ -168,6 +166,13 @@ def test_a_query_goes_on_after_a_repartition_that_was_given_up(
         patch.setattr("cairn.offline.repartition._require_same", fails)
         with pytest.raises(UnavailableError):
             repartition(stopped, 2)
+
+
+def test_a_query_goes_on_after_a_repartition_that_was_given_up(
+    stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver may have started before the command, as in a notebook."""
+    give_up(stopped, monkeypatch)
     stopped.start()
     stopped.commit({3: (10, 10), 1000: (10, 1000)})
     stopped.snapshot()
@@ -479,14 +484,7 @@ def test_what_a_driver_has_written_since_is_not_taken_for_what_was_written(
     stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In checkpoint format 1 it has the same name: the batch would have the driver's rows."""
-
-    def fails(*_: object) -> None:
-        raise UnavailableError("the storage is away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cairn.offline.repartition._require_same", fails)
-        with pytest.raises(UnavailableError):
-            repartition(stopped, 2)
+    give_up(stopped, monkeypatch)
     stopped.start()
     stopped.commit(dict.fromkeys(range(40), (10, -1)))
     stopped.snapshot()

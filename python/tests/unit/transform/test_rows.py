@@ -103,3 +103,14 @@ def test_a_schema_with_other_types_has_pickles() -> None:
     assert rows.encode(([1],)) is None
     assert rows.decode(encode_pickle(b"pickle") + b"more", 0) == (b"pickle", 18)
     assert rows.decode(b"\xff" * 7 + b"\xfe" + b"more", 0) == (None, 8)
+
+
+def test_a_plain_row_of_another_schema_is_refused() -> None:
+    """Shim and worker must agree which schemas have plain rows; else values would be others."""
+    plain = Rows(StructType().add("n", LongType()))
+    nested = Rows(StructType().add("a", ArrayType(LongType())))
+    encoded = plain.encode((7,))
+    assert encoded is not None
+
+    with pytest.raises(ValueError, match="is not a pickle"):
+        nested.decode(encoded[0], 0)
