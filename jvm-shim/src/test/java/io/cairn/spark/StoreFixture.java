@@ -8,7 +8,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -17,6 +16,7 @@ import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileUtil;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -320,15 +320,14 @@ public final class StoreFixture implements AutoCloseable {
   }
 
   @Override
-  public void close() throws IOException {
+  public void close() {
     providers.forEach(CairnStateStoreProvider::close);
     delete(folder);
   }
 
-  private static void delete(Path folder) throws IOException {
-    try (Stream<Path> files = Files.walk(folder)) {
-      files.sorted(Comparator.reverseOrder()).forEach(file -> file.toFile().delete());
-    }
+  /** Deletes a folder in which a worker may delete files at the same time. */
+  private static void delete(Path folder) {
+    FileUtil.fullyDelete(folder.toFile());
   }
 
   /** One local directory for all tests of the JVM, because each set of settings starts a worker. */
@@ -338,19 +337,12 @@ public final class StoreFixture implements AutoCloseable {
     private static Path create() {
       try {
         Path path = Files.createTempDirectory("cairn-test-local-");
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> deleteQuietly(path)));
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> delete(path)));
         return path;
       } catch (IOException e) {
         throw new UncheckedIOException(e);
       }
     }
 
-    private static void deleteQuietly(Path path) {
-      try {
-        delete(path);
-      } catch (IOException | UncheckedIOException e) {
-        System.err.println("not deleted: " + path + ": " + e);
-      }
-    }
   }
 }
