@@ -70,13 +70,14 @@ WITH_CONTROL = $(shell grep -rl --include='test_*.py' '^from harness.control imp
 PARITY = integration-tests/parity
 RECOVERY = integration-tests/faults integration-tests/recovery
 OFFLINE = integration-tests/reader integration-tests/moves
-OFFLINE_UNIT = tests/unit/offline
+# Of the Python package: state that no engine serves.
+OFFLINE_PYTHON = tests/unit/offline tests/unit/reader tests/property/offline tests/property/reader
 PYTHON_STATE = integration-tests/python_state
 # What `make test` leaves out.
 QUICK = -m "not slow and not abfs and not tools"
 
 .PHONY: test
-test: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of both languages, but for the slow ones
+test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of both languages, but for the slow ones
 # Three beside each other, also on two cores: each of them often waits. The longest first, so that the last ones end
 # at about the same time.
 	@echo "Six parts, three beside each other; the output of each comes at its end, after some minutes"
@@ -106,8 +107,8 @@ test-python-state: $(STAMPS)/venv shim s3a-jars $(STAMPS)/class-archive ## Run t
 
 # Exit code 5: PYTEST_ARGS selects none of these.
 .PHONY: test-offline
-test-offline: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio $(STAMPS)/class-archive ## Run the tests of whole queries whose state is read, moved, cloned, repartitioned, corrected, and of the package that does it
-	cd python && { ../$(PY) -m pytest $(OFFLINE_UNIT) $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]; }
+test-offline: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio $(STAMPS)/class-archive ## Run the tests of whole queries whose state is read, moved, cloned, repartitioned, corrected, and of the packages that do it
+	cd python && { ../$(PY) -m pytest $(OFFLINE_PYTHON) $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]; }
 	$(PYTEST) $(OFFLINE) --junitxml $(BUILD)/offline-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: test-s3
@@ -123,12 +124,12 @@ python-tests: unit-tests engine-tests ## Run the tests of the Python package alo
 
 # Exit code 5: PYTEST_ARGS selects none of these.
 .PHONY: unit-tests
-unit-tests: $(STAMPS)/venv shim golden minio
-	cd python && { ../$(PY) -m pytest tests/unit --ignore $(OFFLINE_UNIT) $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]; }
+unit-tests: $(STAMPS)/venv shim minio
+	cd python && { ../$(PY) -m pytest tests/unit $(addprefix --ignore ,$(OFFLINE_PYTHON)) $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]; }
 
 .PHONY: engine-tests
-engine-tests: $(STAMPS)/venv shim hdfs-jars golden minio
-	cd python && { ../$(PY) -m pytest tests --ignore tests/unit $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]; }
+engine-tests: $(STAMPS)/venv shim hdfs-jars minio
+	cd python && { ../$(PY) -m pytest tests $(addprefix --ignore ,tests/unit $(OFFLINE_PYTHON)) $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]; }
 
 .PHONY: java-tests
 java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the tests of the shim alone
@@ -149,7 +150,7 @@ recovery-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)
 	$(PYTEST) $(RECOVERY) --junitxml $(BUILD)/recovery-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: integration-tests
-integration-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the other tests of whole queries: storage, metadata, chaos, Spark's suites
+integration-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the other tests of whole queries: storage, metadata, chaos, Spark's suites
 	$(INTEGRATION) $(addprefix --ignore ,integration-tests/repository $(PARITY) $(RECOVERY) $(OFFLINE) $(PYTHON_STATE)) --junitxml $(BUILD)/integration-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: check

@@ -116,6 +116,7 @@ def charts(results: Path) -> dict[str, Chart]:
         "rates": _rates(_read(results, "results-rates"), _read(results, "results-queries")),
         "requests": _requests(_read(results, "s3-requests")),
         "reading": _reading(_read(results, "reading")),
+        "transform": _transform(_read(results, "transform")),
         **of_groups,
     }
 
@@ -175,6 +176,34 @@ def _reading(content: dict[str, Any]) -> Chart:
         "Rows per second that a reader gives",
         f"A state of {content['rows']:,} keys; at {content['machine']['commit']}",
         ("Cairn's reader", "Spark's statestore source"),
+        tuple(groups),
+    )
+
+
+def _transform(content: dict[str, Any]) -> Chart:
+    engines = {
+        "bulk": "Cairn",
+        "rocksdb": "Spark RocksDB",
+        "chunks": "Cairn, apply_in_arrow_with_state",
+    }
+    groups = []
+    for workload, form in dict.fromkeys((run["workload"], run["form"]) for run in content["runs"]):
+        bars = []
+        for colour, engine in enumerate(engines):
+            rates = [
+                run["rows_per_s"]
+                for run in content["runs"]
+                if (run["workload"], run["form"], run["engine"]) == (workload, form, engine)
+            ]
+            if rates:
+                rate = statistics.median(rates)
+                bars.append(Bar(((rate, colour),), f"{rate:,.0f}"))
+        groups.append((f"{workload}, {form}", tuple(bars)))
+    return Chart(
+        "Rows per second of transformWithState in PySpark",
+        f"{content['keys']:,} keys, batches of {content['rows']:,} rows; "
+        f"at {content['machine']['commit']}",
+        tuple(engines.values()),
         tuple(groups),
     )
 

@@ -19,6 +19,7 @@ import os
 import re
 import statistics
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -352,11 +353,10 @@ def transform_table(content: dict[str, Any]) -> str:
     head = ["state", "form", *(f"rows/s, {title}" for title in titles)]
     head += [f"CPU us per row, {title}" for title in titles]
     table = _table(head, rows, "ll" + "r" * (len(head) - 2))
-    count = sum(
-        (run["workload"], run["form"], run["engine"]) == (*rows[0][:2], engines[0]) for run in runs
-    )
-    note = f"{content['keys']:,} keys, batches of {content['rows']:,} rows, medians of {count} runs"
-    return f"{table}\n\n{note} {_origin(content)}."
+    kinds = Counter((run["workload"], run["form"], run["engine"]) for run in runs)
+    shown_counts = "-".join(map(str, sorted(set(kinds.values()))))
+    note = f"{content['keys']:,} keys, batches of {content['rows']:,} rows, medians of"
+    return f"{table}\n\n{note} {shown_counts} runs {_origin(content)}."
 
 
 def _table(head: list[str], rows: list[list[str]], align: str) -> str:
