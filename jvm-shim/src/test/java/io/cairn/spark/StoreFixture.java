@@ -343,6 +343,5 @@ public final class StoreFixture implements AutoCloseable {
         throw new UncheckedIOException(e);
       }
     }
-
   }
 }
