@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from driver import HERE, REPOSITORY, load_settings
-from summary import PROVIDERS_READ, as_text, medians, shown_numbers
+from summary import PROVIDERS_READ, TRANSFORM_ENGINES, as_text, medians, shown_numbers
 
 RESULTS = HERE / "results"
 IMAGES = REPOSITORY / "docs" / "images"
@@ -181,11 +181,7 @@ def _reading(content: dict[str, Any]) -> Chart:
 
 
 def _transform(content: dict[str, Any]) -> Chart:
-    engines = {
-        "bulk": "Cairn",
-        "rocksdb": "Spark RocksDB",
-        "chunks": "Cairn, apply_in_arrow_with_state",
-    }
+    engines = ("bulk", "rocksdb", "chunks")
     groups = []
     for workload, form in dict.fromkeys((run["workload"], run["form"]) for run in content["runs"]):
         bars = []
@@ -203,7 +199,7 @@ def _transform(content: dict[str, Any]) -> Chart:
         "Rows per second of transformWithState in PySpark",
         f"{content['keys']:,} keys, batches of {content['rows']:,} rows; "
         f"at {content['machine']['commit']}",
-        tuple(engines.values()),
+        tuple(TRANSFORM_ENGINES[engine] for engine in engines),
         tuple(groups),
     )
 

@@ -28,6 +28,7 @@ from driver import HERE, REPOSITORY
 from summary import (
     MIB,
     PROVIDERS_READ,
+    TRANSFORM_ENGINES,
     Comparison,
     compare_figures,
     compare_resources,
@@ -365,15 +366,6 @@ def _table(head: list[str], rows: list[list[str]], align: str) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-TRANSFORM_ENGINES = {
-    "cairn": "Cairn",
-    "bulk": "Cairn in bulk",
-    "rocksdb": "Spark RocksDB",
-    "floor": "dictionary",
-    "loop": "dictionary and own loop",
-    "groups": "applyInPandasWithState",
-    "chunks": "apply_in_arrow_with_state",
-}
 RESULTS_PATH = "benchmarks/results"  # from README.md
 # Title, group, workload, number, Cairn's provider, and the two of Spark's.
 SPARK = ("rocksdb", "rocksdb_tuned")

@@ -15,6 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 MIB = 2**20
+TRANSFORM_ENGINES = {
+    "cairn": "Cairn",
+    "bulk": "Cairn in bulk",
+    "rocksdb": "Spark RocksDB",
+    "floor": "dictionary",
+    "loop": "dictionary and own loop",
+    "groups": "applyInPandasWithState",
+    "chunks": "apply_in_arrow_with_state",
+}
 PROVIDERS_READ = {"cairn": "Cairn", "hdfs": "Spark HDFS-backed", "rocksdb": "Spark RocksDB"}
 
 Numbers = dict[str, float]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from harness.events import Events
 from harness.job import JobProcess, Query
 from harness.operators import BY_NAME
 from harness.processes import ENGINE, engines_of, marked, wait_until_ended
-from harness.spark import CAIRN, CONTROL, JVM_OPTIONS, SUBJECT, class_path, driver_pid
+from harness.spark import CAIRN, CONTROL, SUBJECT, driver_pid
 
 pytestmark = pytest.mark.usefixtures("driver")
 
@@ -33,18 +32,6 @@ SPECULATION = {
 }
 
 
-def executor_conf(cluster: StandaloneCluster) -> dict[str, str]:
-    """Return the settings of executors on this cluster."""
-    return {
-        "spark.master": cluster.url,
-        "spark.executor.memory": "512m",
-        "spark.executor.cores": "1",
-        "spark.executor.extraClassPath": class_path(),
-        "spark.executor.extraJavaOptions": JVM_OPTIONS,
-        "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
-    }
-
-
 @pytest.mark.slow  # the short run of chaos kills workers of a cluster, too
 def test_a_killed_spark_worker_changes_no_row_and_leaves_no_engine(
     nothing_survives: str, tmp_path: Path
@@ -57,7 +44,7 @@ def test_a_killed_spark_worker_changes_no_row_and_leaves_no_engine(
         for name in ("distinct", "totals_complete")
     ]
     with StandaloneCluster(tmp_path / "cluster", WORKERS) as cluster:
-        job = JobProcess(tmp_path / "job", queries, executor_conf(cluster), pause_s=0.5)
+        job = JobProcess(tmp_path / "job", queries, cluster.executor_conf(), pause_s=0.5)
         try:
             job.wait_for_batch(KILL_AFTER_BATCH)
             # An executor that registers late may get no partition.
@@ -108,7 +95,7 @@ def test_a_slow_task_that_has_a_twin_and_a_killed_executor_change_no_row(
     logs.mkdir()
     killed = []
     with StandaloneCluster(tmp_path / "cluster") as cluster, ThreadPoolExecutor(1) as pool:
-        conf = {**executor_conf(cluster), **SPECULATION, **event_log_conf(logs)}
+        conf = {**cluster.executor_conf(), **SPECULATION, **event_log_conf(logs)}
         job = JobProcess(tmp_path / "job", queries, conf, pause_s=0.5)
         try:
             advances = [pool.submit(control.advance) for control in controls]

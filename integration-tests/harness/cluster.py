@@ -27,6 +27,7 @@ from harness.processes import (
     wait_until,
     wait_until_ended,
 )
+from harness.spark import JVM_OPTIONS, class_path
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
@@ -90,6 +91,17 @@ class StandaloneCluster:
 
     def __exit__(self, *_: object) -> None:
         self._stop()
+
+    def executor_conf(self) -> dict[str, str]:
+        """Return the settings of an application whose executors have one core each."""
+        return {
+            "spark.master": self.url,
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.executor.extraClassPath": class_path(),
+            "spark.executor.extraJavaOptions": JVM_OPTIONS,
+            "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
+        }
 
     def worker(self, number: int) -> Process:
         """Return a worker daemon; its executors are its descendants."""

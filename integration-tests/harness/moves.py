@@ -15,7 +15,8 @@ from cairn.offline.move.totals import MovedFamily
 from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
-from harness.spark import CAIRN, HDFS, ROCKSDB
+from harness.operators import BY_NAME
+from harness.spark import CAIRN, HDFS, ROCKSDB, STATE_STORE
 from harness.state_cases import FORMS, Form
 
 PROVIDERS = {CAIRN: "cairn", ROCKSDB: "rocksdb", HDFS: "hdfs"}
@@ -111,6 +112,20 @@ def move(checkpoint: str, to: str | None, form: Form) -> tuple[MovedFamily, ...]
     age_logs(Path(checkpoint))
     with cairn.migrate(checkpoint, to=to, provider=PROVIDERS[form.provider]) as plan:
         return plan.apply(processes=1)
+
+
+def ended_query(folder: Path, provider: str, partitions: int) -> Run:
+    """Return an aggregation of two batches without a snapshot, whose driver has ended long ago."""
+    events = Events(folder / "input", rows_per_file=400, keys=200)
+    events.add_files(0, 2)
+    conf = {
+        "spark.sql.shuffle.partitions": str(partitions),
+        STATE_STORE + "minDeltasForSnapshot": "50",
+    }
+    run = Run(BY_NAME["totals_complete"], events, str(folder / "query"), provider, 1, conf)
+    run.advance()
+    age_logs(Path(run.checkpoint))
+    return run
 
 
 def age_logs(checkpoint: Path) -> None:

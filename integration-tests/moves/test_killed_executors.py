@@ -13,19 +13,12 @@ import pytest
 
 import cairn
 from harness.cluster import StandaloneCluster
-from harness.differential import Run
-from harness.events import Events
-from harness.moves import age_logs
-from harness.operators import BY_NAME
-from harness.spark import CAIRN, REPOSITORY, ROCKSDB, STATE_STORE, class_path
+from harness.moves import ended_query
+from harness.spark import CAIRN, REPOSITORY, ROCKSDB
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("driver")]
 
 PARTITIONS = 12
-CONF = {
-    "spark.sql.shuffle.partitions": str(PARTITIONS),
-    STATE_STORE + "minDeltasForSnapshot": "50",
-}
 TIMEOUT_S = 600
 # The driver of a move. It kills the executors when some tasks of a stage have ended, others not.
 DRIVER = """
@@ -34,7 +27,7 @@ import cairn
 from harness.processes import descendants
 from pyspark.sql import SparkSession
 
-verb, conf, workers, *arguments = json.loads(sys.argv[1])
+verb, conf, workers, source, target = json.loads(sys.argv[1])
 killed = []
 
 def is_half_done(tracker):
@@ -55,7 +48,6 @@ for name, value in conf.items():
 session = builder.getOrCreate()
 tracker = session.sparkContext.statusTracker()
 threading.Thread(target=kill_executors, args=(tracker,), daemon=True).start()
-source, target = arguments
 with (
     cairn.migrate(source, to=target, provider="cairn")
     if verb == "migrate" else cairn.repartition(source, partitions=5)
@@ -66,15 +58,11 @@ session.stop()
 """
 
 
-def moved_on_a_cluster(folder: Path, verb: str, *arguments: str) -> dict[str, Any]:
+def moved_on_a_cluster(folder: Path, verb: str, source: str, target: str = "") -> dict[str, Any]:
     """Return what the driver of a move printed, and how many executors it killed."""
     with StandaloneCluster(folder / "cluster", 2, retries_executors=True) as cluster:
         conf = {
-            "spark.master": cluster.url,
-            "spark.executor.memory": "512m",
-            "spark.executor.cores": "1",
-            "spark.executor.extraClassPath": class_path(),
-            "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
+            **cluster.executor_conf(),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
@@ -84,7 +72,7 @@ def moved_on_a_cluster(folder: Path, verb: str, *arguments: str) -> dict[str, An
         }
         workers = [cluster.worker(number).pid for number in range(2)]
         done = subprocess.run(
-            [sys.executable, "-c", DRIVER, json.dumps([verb, conf, workers, *arguments])],
+            [sys.executable, "-c", DRIVER, json.dumps([verb, conf, workers, source, target])],
             env={**os.environ, "PYTHONPATH": str(REPOSITORY / "integration-tests")},
             capture_output=True,
             text=True,
@@ -96,16 +84,6 @@ def moved_on_a_cluster(folder: Path, verb: str, *arguments: str) -> dict[str, An
     return found
 
 
-def ended_query(folder: Path, provider: str) -> Run:
-    """Return a query of some partitions, which has ended."""
-    events = Events(folder / "input", rows_per_file=2000, keys=1000)
-    events.add_files(0, 2)
-    run = Run(BY_NAME["totals_complete"], events, str(folder / "query"), provider, 1, CONF)
-    run.advance()
-    age_logs(Path(run.checkpoint))
-    return run
-
-
 def rows_of(checkpoint: str) -> list[str]:
     """Return the rows of a state, without their partitions."""
     with cairn.open_checkpoint(checkpoint) as opened:
@@ -115,7 +93,7 @@ def rows_of(checkpoint: str) -> list[str]:
 
 def test_a_migration_goes_on_without_its_executors(tmp_path: Path) -> None:
     """A cluster takes machines away: hours of work must neither be lost nor be done by hand."""
-    source = ended_query(tmp_path, ROCKSDB).checkpoint
+    source = ended_query(tmp_path, ROCKSDB, PARTITIONS).checkpoint
     with cairn.migrate(source, to=str(tmp_path / "here"), provider="cairn") as plan:
         expected = plan.apply(processes=1)
     target = str(tmp_path / "target")
@@ -131,10 +109,10 @@ def test_a_migration_goes_on_without_its_executors(tmp_path: Path) -> None:
 
 def test_a_repartition_goes_on_without_its_executors(tmp_path: Path) -> None:
     """The rows that Spark had shuffled are lost with the executors."""
-    run = ended_query(tmp_path, CAIRN)
+    run = ended_query(tmp_path, CAIRN, PARTITIONS)
     before = rows_of(run.checkpoint)
 
-    found = moved_on_a_cluster(tmp_path, "repartition", run.checkpoint, "")
+    found = moved_on_a_cluster(tmp_path, "repartition", run.checkpoint)
 
     assert found["killed"] > 0
     assert rows_of(run.checkpoint) == before

@@ -20,20 +20,14 @@ from cairn.errors import DataError, DiskFullError, MissingError
 from cairn.offline.move.running import MoveProgress
 from cairn.offline.move.totals import MovedFamily
 from harness.differential import Run
-from harness.events import Events
-from harness.moves import age_logs
-from harness.operators import BY_NAME
+from harness.moves import ended_query
 from harness.processes import descendants, wait_until, wait_until_ended
 from harness.small_disk import SmallDisk, small_disk
-from harness.spark import ROCKSDB, STATE_STORE
+from harness.spark import ROCKSDB
 
 pytestmark = pytest.mark.usefixtures("driver")
 
 PARTITIONS = 8
-CONF = {
-    "spark.sql.shuffle.partitions": str(PARTITIONS),
-    STATE_STORE + "minDeltasForSnapshot": "50",
-}
 TIMEOUT_S = 120
 END_S = 10
 DISK_MIB = 16
@@ -42,13 +36,7 @@ DISK_MIB = 16
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a query of eight partitions under Spark's RocksDB provider, which has ended."""
-    folder = tmp_path_factory.mktemp("source")
-    events = Events(folder / "input", rows_per_file=400, keys=200)
-    events.add_files(0, 2)
-    run = Run(BY_NAME["totals_complete"], events, str(folder / "query"), ROCKSDB, 1, CONF)
-    run.advance()
-    age_logs(Path(run.checkpoint))
-    return run
+    return ended_query(tmp_path_factory.mktemp("source"), ROCKSDB, PARTITIONS)
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,6 @@ def test_both_engines_give_the_same_rows() -> None:
     for name, query in QUERIES.items():
         rows = query.spark(source).collect()
         of_spark = Counter(" ".join(str(value)[:19] for value in row) for row in rows)
-        assert of_spark
-        # Without the rows that were updated: Counter compares counts of zero as absent.
+        assert of_spark, name
+        # Of rows that were updated the count is zero, which Counter compares as absent.
         assert of_spark == of_flink[name], name
-        assert of_spark
