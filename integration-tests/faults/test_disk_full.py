@@ -43,13 +43,11 @@ def test_a_full_checkpoint_disk_fails_the_batch_and_nothing_else(
     run.advance()
     control.advance()
     move_store_to(disk.path, Path(run.checkpoint, "state", "0", "1"))
-    disk.fill()
     events.add_files(2, 2)
     control.advance()
 
-    with pytest.raises(StreamingQueryException) as failure:
+    with disk.kept_full(), pytest.raises(StreamingQueryException) as failure:
         run.advance()
-    disk.free()
     run.advance()
 
     assert_clear(str(failure.value), "CAIRN_DISK_FULL")
@@ -77,11 +75,10 @@ def test_a_full_local_disk_fails_the_batch_and_nothing_else(
     run.advance()
     control.advance()
     committed = dict(run.record.rows)
-    disk.fill()
     events.add_files(2, 2)
     control.advance()
 
-    with pytest.raises(StreamingQueryException) as failure:
+    with disk.kept_full(), pytest.raises(StreamingQueryException) as failure:
         run.advance()
     run.conf = {}
     run.advance()

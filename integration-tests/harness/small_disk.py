@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+REFILL_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,36 @@ class SmallDisk:
             for pid in pids:
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
             return
-        with self._ballast.open("wb", buffering=0) as ballast:
+        with self._ballast.open("ab", buffering=0) as ballast:
             for size in (1 << 16, 1 << 12, 1):
                 try:
                     while True:
                         ballast.write(b"\1" * size)
                 except OSError:
                     continue
+
+    @contextmanager
+    def kept_full(self) -> Iterator[None]:
+        """Leave no byte free until it ends, also of what a failed attempt of a task frees.
+
+        REQUIRES: it is small.
+        """
+        assert self.is_small
+        ended = threading.Event()
+
+        def keep() -> None:
+            while not ended.wait(REFILL_SECONDS):
+                self.fill()
+
+        self.fill()
+        keeper = threading.Thread(target=keep, name="keep-disk-full")
+        keeper.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            keeper.join()
+            self.free()
 
     def free(self, *pids: int) -> None:
         """Undo ``fill``. Idempotent."""
