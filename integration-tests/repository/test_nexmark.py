@@ -21,7 +21,7 @@ sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 from nexmark import events
 from nexmark.queries import QUERIES, Query
 
-pytestmark = pytest.mark.usefixtures("driver")
+pytestmark = [pytest.mark.tools, pytest.mark.usefixtures("driver")]
 
 COUNT, BATCHES = 6_000, 3
 # So late that all windows of the events before are closed, and all auctions expired.

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.small_query import QUERY
-from harness.spark import REPOSITORY
+from harness.spark import REPOSITORY, SHORT_LIVED
 
 _BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LIMIT_S = 240
@@ -47,6 +47,7 @@ def _run(command: list[str], folder: Path) -> str:
         "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "JDK_JAVA_OPTIONS": " ".join(SHORT_LIVED),
     }
     environment.pop("PYTHONPATH", None)
     done = subprocess.run(

@@ -13,6 +13,8 @@ import pytest
 
 from harness.spark import REPOSITORY
 
+pytestmark = pytest.mark.tools
+
 CHANGELOG = """# Changelog
 
 ## [Unreleased]
