@@ -283,15 +283,25 @@ public final class Prefetcher {
       in = of;
       address = in.find(hash, key);
     }
-    if (address == 0) {
-      return false;
+    if (address == 0 || Entry.has(in.slab(address), Slabs.at(address), Entry.SHADOWED)) {
+      return findAnswer(of, key, out);
     }
     byte[] slab = in.slab(address);
     long at = Slabs.at(address);
-    if (Entry.state(slab, at) != WriteBlock.PUT || Entry.has(slab, at, Entry.SHADOWED)) {
+    if (Entry.state(slab, at) != WriteBlock.PUT) {
       return false;
     }
     Entry.value(slab, at, out);
+    return true;
+  }
+
+  /** Finds a value in a reply that is not cached: that of a key whose last write was spilled. */
+  private boolean findAnswer(CachedFamily of, ByteSpan key, ByteSpan out) {
+    Answer.Rows known = answers.find(of, key);
+    if (known == null || known.first() == known.end()) {
+      return false;
+    }
+    RowPage.unpad(known.page().paddedValue(known.first()), out);
     return true;
   }
 

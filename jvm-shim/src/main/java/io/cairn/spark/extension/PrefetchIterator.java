@@ -37,8 +37,8 @@ public final class PrefetchIterator extends AbstractIterator<InternalRow> {
   /** After so many rows that were not buffered, the iterator looks again whether to buffer. */
   private static final int ROWS_UNTIL_CHECK = 256;
 
-  /** Elements of lists that are requested for the rows of one buffer. */
-  private static final int MAX_ELEMENTS = 8192;
+  /** Elements of lists that are requested for the rows of one buffer: most lists have one. */
+  private static final int MAX_ELEMENTS = MAX_ROWS;
 
   /**
    * A column family in which the operator reads the keys of its input rows.

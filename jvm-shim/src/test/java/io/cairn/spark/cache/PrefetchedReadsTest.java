@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import java.util.ArrayDeque;
 import java.util.Arrays;
@@ -58,6 +59,35 @@ class PrefetchedReadsTest {
 
     assertEquals(3, f.engine.getRequests);
     assertEquals(5, f.engine.keysRequested);
+  }
+
+  /** A join requests the elements of a list by its length, which it may have written before. */
+  @Test
+  void aValueWhoseLastWriteWasSpilledIsFoundAfterItsPrefetch() {
+    CacheFixture f = new CacheFixture(64 << 10);
+    f.begin();
+    f.put(PLAIN, "changed", "one");
+    f.put(PLAIN, "removed", "one");
+    f.commitAndBeginElsewhere();
+    f.put(PLAIN, "changed", "two");
+    f.put(PLAIN, "new", "two");
+    f.remove(PLAIN, "removed");
+    f.fillUntilSpilled();
+    byte[][] keys = {bytes("changed"), bytes("new"), bytes("removed")};
+    ByteSpan out = new ByteSpan();
+
+    f.session.prefetcher.start(PLAIN, keys, keys.length).finish();
+    long before = f.engine.getRequests;
+
+    for (String key : List.of("changed", "new")) {
+      assertTrue(f.session.prefetcher.find(PLAIN, CacheFixture.span(key), out), key);
+      assertEquals("two", CacheFixture.text(out));
+    }
+    assertFalse(f.session.prefetcher.find(PLAIN, CacheFixture.span("removed"), out));
+    f.put(PLAIN, "changed", "three");
+    assertTrue(f.session.prefetcher.find(PLAIN, CacheFixture.span("changed"), out));
+    assertEquals("three", CacheFixture.text(out));
+    assertEquals(before, f.engine.getRequests);
   }
 
   /** The reply has the committed value, and the session has spilled a newer one since. */
