@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Damage = tuple[str, int, str, int]
 
 assert settings.default is not None
-EXAMPLES = settings.default.max_examples // 10
+EXAMPLES = settings.default.max_examples // 20
 KEYS = st.integers(0, 9).map(lambda n: b"k%d" % n)
 WRITES = st.dictionaries(KEYS, st.none() | st.binary(min_size=1, max_size=40), min_size=1)
 STEPS = st.lists(WRITES | st.sampled_from(["snapshot", "restart"]), min_size=4, max_size=25)
