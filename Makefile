@@ -70,8 +70,8 @@ WITH_CONTROL = $(shell grep -rl --include='test_*.py' '^from harness.control imp
 PARITY = integration-tests/parity
 RECOVERY = integration-tests/faults integration-tests/recovery
 OFFLINE = integration-tests/reader integration-tests/moves
-# Of the Python package: state that no engine serves.
-OFFLINE_PYTHON = tests/unit/offline tests/unit/reader tests/property/offline tests/property/reader
+# Of the Python package: state that no engine serves, and the commands.
+OFFLINE_PYTHON = tests/unit/cli tests/unit/doctor tests/unit/offline tests/unit/reader tests/property/offline tests/property/reader
 PYTHON_STATE = integration-tests/python_state
 # What `make test` leaves out.
 QUICK = -m "not slow and not abfs and not tools"
@@ -107,7 +107,7 @@ test-python-state: $(STAMPS)/venv shim s3a-jars $(STAMPS)/class-archive ## Run t
 
 # Exit code 5: PYTEST_ARGS selects none of these.
 .PHONY: test-offline
-test-offline: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio $(STAMPS)/class-archive ## Run the tests of whole queries whose state is read, moved, cloned, repartitioned, corrected, and of the packages that do it
+test-offline: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio $(STAMPS)/class-archive ## Run the tests of whole queries whose state is read, moved, cloned, repartitioned, corrected, and of the packages and commands that do it
 	cd python && { ../$(PY) -m pytest $(OFFLINE_PYTHON) $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]; }
 	$(PYTEST) $(OFFLINE) --junitxml $(BUILD)/offline-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 

@@ -74,7 +74,7 @@ class StateCacheModelTest {
   void theEngineCountsTheKeysOfAMap() {
     long counted = 0;
     for (long poolBytes : new long[] {30_000, 120_000, 64_000_000}) {
-      for (int seed = 6_000; seed < 6_000 + 30 * TIMES; seed++) {
+      for (int seed = 6_000; seed < 6_000 + 12 * TIMES; seed++) {
         try {
           Run run = new Run(seed, new MemoryPool(poolBytes));
           run.sessions(25);
