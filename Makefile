@@ -192,7 +192,7 @@ bench-shufflebench: $(STAMPS)/venv shim ## Run a workload like ShuffleBench's: 1
 
 .PHONY: bench-flink
 bench-flink: $(STAMPS)/venv shim $(STAMPS)/flink ## Run the same queries in Spark and in Flink, which is installed into .build/flink
-	$(PY) benchmarks/run.py --group engines engines_latency $(ARGS)
+	$(PY) benchmarks/run.py --group engines engines_join engines_latency $(ARGS)
 
 .PHONY: bench-requests
 bench-requests: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count the S3 requests per batch of Cairn and of Spark's providers
