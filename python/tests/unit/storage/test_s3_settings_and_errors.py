@@ -49,6 +49,18 @@ def test_settings_come_from_strings() -> None:
     assert settings.endpoint_shown == "http://127.0.0.1:9000"
 
 
+def test_values_of_python_are_taken_as_their_texts() -> None:
+    """Who calls `cairn.open_checkpoint` writes True, not "true"."""
+    values = {"endpoint_url": "http://host:9000", "path_style": True, "anonymous": False}
+
+    settings = S3Settings.from_mapping({**values, "region": None})
+
+    texts = {"endpoint_url": "http://host:9000", "path_style": "true", "anonymous": "false"}
+    assert settings == S3Settings.from_mapping(texts)
+    with pytest.raises(ConfigError, match="path_style must be a text"):
+        S3Settings.from_mapping({"path_style": 1.5})
+
+
 def test_too_many_open_files_are_no_fault_of_the_server() -> None:
     """For botocore the server cannot be reached: people would look at the network."""
     settings = S3Settings.from_mapping(

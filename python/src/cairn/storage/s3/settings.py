@@ -124,8 +124,8 @@ class S3Settings:
             raise ConfigError("S3 settings: " + "; ".join(faults))
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, str]) -> Self:
-        """Return settings from strings; an empty string means absent.
+    def from_mapping(cls, mapping: Mapping[str, object]) -> Self:
+        """Return settings from strings, or from values of Python; ``""`` and ``None``: absent.
 
         Raises:
             ConfigError: an unknown key (the error names the nearest known one), or a malformed
@@ -133,14 +133,14 @@ class S3Settings:
         """
         kinds = {item.name: str(item.type) for item in fields(cls)}
         values: dict[str, Any] = {}
-        for name, text in mapping.items():
+        for name, value in mapping.items():
             if name not in kinds:
                 nearest = difflib.get_close_matches(name, kinds, n=1, cutoff=0.0)[0]
                 raise ConfigError(
                     f"S3 settings: {name!r} is unknown",
                     next_step=f"write {nearest!r}, or leave it out",
                 )
-            if text != "":
+            if (text := _text(name, value)) != "":
                 values[name] = _parse(name, kinds[name], text)
         return cls(**values)
 
@@ -179,6 +179,17 @@ def _is_customer_key(key: str | None) -> bool:
         return key is None or len(base64.b64decode(key, validate=True)) == _CUSTOMER_KEY_BYTES
     except ValueError:
         return False
+
+
+def _text(name: str, value: object) -> str:
+    """Return a value as the shim sends it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int):
+        raise ConfigError(f"S3 settings: {name} must be a text, a whole number, True or False")
+    return str(value)
 
 
 def _parse(name: str, kind: str, text: str) -> object:
