@@ -66,7 +66,7 @@ cluster: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the demo on
 PYTEST = $(PY) -m pytest -c python/pyproject.toml --rootdir .
 INTEGRATION = $(PYTEST) integration-tests
 # The tests with recorded results of Spark's provider.
-WITH_CONTROL = $(shell grep -rl --include='test_*.py' '^from harness.control import' integration-tests)
+WITH_CONTROL = $(shell grep -rl --include='test_*.py' '^from harness.control import\|^from harness.moves import.*run_unmoved' integration-tests)
 PARITY = integration-tests/parity
 RECOVERY = integration-tests/faults integration-tests/recovery
 OFFLINE = integration-tests/reader integration-tests/moves

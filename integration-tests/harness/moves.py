@@ -15,10 +15,12 @@ from cairn.offline.move.totals import MovedFamily
 from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
-from harness.operators import BY_NAME
+from harness.operators import BY_NAME, Operator
 from harness.spark import CAIRN, HDFS, ROCKSDB, STATE_STORE
 from harness.state_cases import FORMS, Form
 
+# Files of input before the first move, between the moves, and after the last one.
+FILES = (3, 2, 2)
 PROVIDERS = {CAIRN: "cairn", ROCKSDB: "rocksdb", HDFS: "hdfs"}
 
 
@@ -64,6 +66,13 @@ class Unmoved:
             events.add_files(sum(files[:number]), count)
             control.advance()
             self.last.append(control.record.last_batch)
+
+
+def run_unmoved(operator: Operator, folder: Path) -> Unmoved:
+    """Run an operator that is never moved, or take its recorded results."""
+    events = Events(folder / "input")
+    other = Run(operator, events, str(folder / "control"), operator.control)
+    return Unmoved(Control(f"moves/{operator.name}", other), events, FILES)
 
 
 @dataclass(frozen=True)

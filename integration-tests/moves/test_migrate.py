@@ -17,16 +17,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 import cairn
-from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
-from harness.moves import MovedQuery, Unmoved, move, run_and_move
+from harness.moves import FILES, MovedQuery, Unmoved, move, run_and_move, run_unmoved
 from harness.operators import ENCODED, OPERATORS, SINGLE_JOINS, Operator
 from harness.state_cases import FORMS, compared, runs
 
 pytestmark = pytest.mark.usefixtures("driver")
-
-FILES = (3, 2, 2)
 
 
 def _count_of_all(left: DataFrame, _: DataFrame) -> DataFrame:
@@ -99,10 +96,7 @@ def unmoved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Unmoved
 
     @functools.lru_cache(1)
     def run(name: str) -> Unmoved:
-        folder = tmp_path_factory.mktemp(name)
-        operator, events = ALL_OPERATORS[name], Events(folder / "input")
-        other = Run(operator, events, str(folder / "control"), operator.control)
-        return Unmoved(Control(f"moves/{name}", other), events, FILES)
+        return run_unmoved(ALL_OPERATORS[name], tmp_path_factory.mktemp(name))
 
     return run
 

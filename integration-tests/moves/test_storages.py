@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,15 @@ from typing import Any
 import pytest
 
 import cairn
-from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
-from harness.moves import PROVIDERS, Unmoved
+from harness.moves import FILES, PROVIDERS, run_unmoved
 from harness.operators import BY_NAME
 from harness.s3 import S3Bucket
 from harness.spark import s3a_conf
 from harness.state_cases import FORMS
 
 pytestmark = [pytest.mark.usefixtures("driver"), pytest.mark.hdfs]
-
-# As in test_migrate: the results of the query that is never moved are the same.
-FILES = (3, 2, 2)
 
 
 @dataclass(frozen=True)
@@ -54,20 +49,6 @@ def storages(tmp_path: Path, hdfs_url: str, s3_bucket: S3Bucket) -> Mapping[str,
     }
 
 
-@pytest.fixture(scope="module")
-def unmoved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Unmoved]:
-    """Return what runs an operator that is never moved."""
-
-    @functools.lru_cache(1)
-    def run(name: str) -> Unmoved:
-        folder = tmp_path_factory.mktemp(name)
-        operator, events = BY_NAME[name], Events(folder / "input")
-        other = Run(operator, events, str(folder / "control"), operator.control)
-        return Unmoved(Control(f"moves/{name}", other), events, FILES)
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("name", "way"),
     [
@@ -83,14 +64,14 @@ def test_a_query_goes_on_on_another_storage(
     name: str,
     way: str,
     storages: Mapping[str, Storage],
-    unmoved: Callable[[str], Unmoved],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The source is on one, the target on the other; then its objects are all that is there."""
     # The age of an object is that of its PUT: a person waits.
     monkeypatch.setattr("cairn.offline.hold._QUIET_S", 0)
-    expected, events = unmoved(name), Events(tmp_path / "input")
+    expected = run_unmoved(BY_NAME[name], tmp_path / "unmoved")
+    events = Events(tmp_path / "input")
     before: tuple[Storage, Run] | None = None
     for number, step in enumerate(way.split()):
         form, storage = FORMS[step.split(":")[0]], storages[step.split(":")[1]]
