@@ -73,7 +73,7 @@ def test_state_that_each_batch_writes_and_removes_is_absent(tmp_path: Path) -> N
         "withdraws",
         lambda left, _: plan_in_scala("withdraws", left.where("k is not null and v is not null")),
     )
-    cache = {CAIRN_CONF + "cacheMemory": "3m"}
+    cache = {CAIRN_CONF + "cacheMemory": "1536k"}
     run = Run(operator, events, str(tmp_path / "checkpoint"), SUBJECT, 2, cache)
 
     run.advance()
