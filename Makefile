@@ -80,11 +80,11 @@ QUICK = -m "not slow and not abfs and not tools"
 test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of both languages, but for the slow ones
 # Three beside each other, also on two cores: each of them often waits. The longest first, so that the last ones end
 # at about the same time.
-	@echo "Six parts, three beside each other; the output of each comes at its end, after some minutes"
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target recovery-tests engine-tests repository-tests parity-tests integration-tests unit-tests
+	@echo "Five parts, three beside each other; the output of each comes at its end, after some minutes"
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target recovery-tests engine-tests repository-tests parity-tests unit-tests
 
 .PHONY: test-all
-test-all: test test-tools test-offline test-python-state test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
+test-all: test test-tools test-offline test-python-state test-storage test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
 	cd python && ../$(PY) -m pytest tests -m "abfs or (slow and not s3)" $(PYTEST_ARGS)
 	cd python && ../$(PY) -m pytest tests/property --hypothesis-profile thorough $(PYTEST_ARGS)
 	$(GRADLE) -Ptests='.*ModelTest' -Phistories=20 test
@@ -110,6 +110,11 @@ test-python-state: $(STAMPS)/venv shim s3a-jars $(STAMPS)/class-archive ## Run t
 test-offline: $(STAMPS)/venv shim s3a-jars hdfs-jars golden minio $(STAMPS)/class-archive ## Run the tests of whole queries whose state is read, moved, cloned, repartitioned, corrected, and of the packages and commands that do it
 	cd python && { ../$(PY) -m pytest $(OFFLINE_PYTHON) $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]; }
 	$(PYTEST) $(OFFLINE) --junitxml $(BUILD)/offline-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
+
+# All folders that no other verb has. Exit code 5: PYTEST_ARGS selects none of these.
+.PHONY: test-storage
+test-storage: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/class-archive ## Run the tests of whole queries on HDFS, on S3 that fails, is slow or is counted, and of Spark's metadata by Cairn
+	$(INTEGRATION) $(addprefix --ignore ,integration-tests/repository $(PARITY) $(RECOVERY) $(OFFLINE) $(PYTHON_STATE)) --junitxml $(BUILD)/storage-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: test-s3
 test-s3: $(STAMPS)/venv minio versitygw s3-servers gcs ## Run the contract of an object store on versitygw and moto, on MinIO with encryption, a role and a proxy, and on gs
@@ -148,10 +153,6 @@ parity-tests: $(STAMPS)/venv shim s3a-jars $(STAMPS)/class-archive ## Run the te
 .PHONY: recovery-tests
 recovery-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of faults and of recovery after them
 	$(PYTEST) $(RECOVERY) --junitxml $(BUILD)/recovery-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
-
-.PHONY: integration-tests
-integration-tests: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the other tests of whole queries: storage, metadata, chaos, Spark's suites
-	$(INTEGRATION) $(addprefix --ignore ,integration-tests/repository $(PARITY) $(RECOVERY) $(OFFLINE) $(PYTHON_STATE)) --junitxml $(BUILD)/integration-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: check
 check: $(STAMPS)/venv $(STAMPS)/google-java-format $(STAMPS)/spark-jars ## Check format, lint, types, layers, sizes and documents, as the CI does
