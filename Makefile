@@ -80,8 +80,8 @@ QUICK = -m "not slow and not abfs and not tools"
 test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights $(STAMPS)/class-archive ## Run the tests of both languages, but for the slow ones
 # Three beside each other, also on two cores: each of them often waits. The longest first, so that the last ones end
 # at about the same time.
-	@echo "Five parts, three beside each other; the output of each comes at its end, after some minutes"
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target recovery-tests engine-tests repository-tests parity-tests unit-tests
+	@echo "Six parts, three beside each other; the output of each comes at its end, after some minutes"
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target recovery-tests engine-tests parity-tests java-tests unit-tests repository-tests
 
 .PHONY: test-all
 test-all: test test-tools test-offline test-python-state test-storage test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
@@ -141,7 +141,7 @@ java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the test
 	$(GRADLE) test
 
 .PHONY: repository-tests
-repository-tests: java-tests shim s3a-jars $(STAMPS)/flights ## Run the tests of the shim, then those of README and documents
+repository-tests: $(STAMPS)/venv shim s3a-jars $(STAMPS)/flights ## Run the tests of README and documents
 # Exit code 5: PYTEST_ARGS selects none of these.
 	$(INTEGRATION)/repository --junitxml $(BUILD)/repository-tests.xml $(QUICK) $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
