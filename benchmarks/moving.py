@@ -2,6 +2,7 @@
 
     python benchmarks/moving.py                             ten million keys, one run
     python benchmarks/moving.py --rows 1000000 --runs 3
+    python benchmarks/moving.py --rows 100000000 --targets cairn
 
 The state is that of an aggregation (count and sum) with a key of one long, in two partitions. Each
 move is a process of its own with its children: its time is measured from its start, with all rows
@@ -40,6 +41,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--sources", nargs="+", choices=sorted(PROVIDERS), default=["rocksdb"])
+    parser.add_argument("--targets", nargs="+", choices=sorted(PROVIDERS), default=list(PROVIDERS))
     parser.add_argument("--result", type=Path, default=BUILD / "moving.json")
     options = parser.parse_args()
     require_shim(SHIM_JAR)
@@ -48,7 +50,7 @@ def main() -> int:
     for source in options.sources:
         folder = BUILD / "moving" / source
         make_state(folder, source, "id", options.rows)
-        for target in sorted(PROVIDERS):
+        for target in sorted(options.targets):
             runs += [_measured(folder, source, target) for _ in range(options.runs)]
         shutil.rmtree(folder)
     content = {"rows": options.rows, "runs": runs, "machine": machine.describe(BUILD)}
