@@ -5,8 +5,8 @@
 
 A table is between `<!-- table: NAME -->` and `<!-- end -->`; other text is not changed. The results
 are the JSON files of benchmarks/results/: results-GROUP.json (run.py), s3-requests.json,
-s3-requests-idle.json, memory.json, gil-hold.json, worker-start.json, reading.json, moving.json. A
-table without its file says so. A group has three tables: GROUP, GROUP-resources and GROUP-times.
+s3-requests-idle.json, memory.json, gil-hold.json, worker-start.json, reading.json, moving.json, moving-large.json.
+A table without its file says so. A group has three tables: GROUP, GROUP-resources and GROUP-times.
 Two tables are of all groups: `summary` has one line of each of four groups, `pages` the pages of
 all results. A chart of charts.py is between `<!-- chart: NAME -->` and `<!-- end -->`.
 """
@@ -406,6 +406,7 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "worker-start": ("worker-start.json", worker_start_table),
     "reading": ("reading.json", reading_table),
     "moving": ("moving.json", moving_table),
+    "moving-large": ("moving-large.json", moving_table),
     "transform": ("transform.json", transform_table),
 }
 GROUP_TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
