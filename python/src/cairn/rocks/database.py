@@ -341,7 +341,11 @@ class RocksDb:
         )
 
     def _rows_between(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Return the rows from one RocksDB key to before another, or to a corrupt block."""
+        """Return the rows from one RocksDB key to before another, or to a corrupt block.
+
+        REQUIRES: the caller holds ``high`` while it reads. The iterator points to its bytes, and
+        rocksdict does not keep them (0.3.29): it would end anywhere.
+        """
         reading = self._read_options()
         reading.set_iterate_upper_bound(high)
         rows = self._db.items(from_key=low, read_opt=reading)

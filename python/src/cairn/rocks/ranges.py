@@ -62,7 +62,8 @@ class RangeRows:
         self._ranges = ranges
         self._options = options
         self._reading = options()
-        # A seek behind the last row would go on over all deleted rows that follow.
+        # A seek behind the last row would go on over all deleted rows that follow. `_ranges` holds
+        # the bytes of the bound: rocksdict does not.
         self._reading.set_iterate_upper_bound(max((high for _, high in ranges), default=b""))
         self._reading.set_max_skippable_internal_keys(MAX_SKIPPED)
         self._keys_only = keys_only
