@@ -6,9 +6,10 @@
 A table is between `<!-- table: NAME -->` and `<!-- end -->`; other text is not changed. The results
 are the JSON files of benchmarks/results/: results-GROUP.json (run.py), s3-requests.json,
 s3-requests-idle.json, memory.json, gil-hold.json, worker-start.json, reading.json, moving.json,
-moving-large.json. A table without its file says so. A group has three tables: GROUP, GROUP-resources and GROUP-times.
-Two tables are of all groups: `summary` has one line of each of four groups, `pages` the pages of
-all results. A chart of charts.py is between `<!-- chart: NAME -->` and `<!-- end -->`.
+moving-large.json. A table without its file says so. A group has three tables: GROUP,
+GROUP-resources and GROUP-times. Two tables are of all groups: `summary` has one line of each of
+four groups, `pages` the pages of all results. A chart of charts.py is between
+`<!-- chart: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
