@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -304,7 +304,11 @@ def _source(spark: SparkSession, task: dict[str, Any]) -> DataFrame:
         from pyspark.sql import functions as sf  # noqa: PLC0415 - as above
 
         rate = spark.readStream.format("rate").option("rowsPerSecond", task["rows_per_s"])
-        first, last = sf.min("timestamp").alias("first"), sf.max("timestamp").alias("last")
+        # As numbers: the text of a time in the progress has no zone.
+        first, last = (
+            sf.unix_millis(of("timestamp")).alias(name)
+            for of, name in zip((sf.min, sf.max), _ENDS, strict=True)
+        )
         return rate.option("numPartitions", 2).load().observe("made", first, last).select("value")
     counted = spark.readStream.format("rate-micro-batch").option("numPartitions", 2)
     counted = counted.option("rowsPerBatch", task["sizes"]["batch_rows"])
@@ -317,9 +321,9 @@ def _latency(query: Any, first: int, end: int) -> dict[str, float]:  # noqa: ANN
     times = []
     for batch in (_progress(query, number) for number in range(first, end)):
         begun = datetime.fromisoformat(batch["timestamp"])
-        ended = begun + timedelta(milliseconds=batch["durationMs"]["triggerExecution"])
-        made = [datetime.fromisoformat(batch["observedMetrics"]["made"][at]) for at in _ENDS]
-        newest, oldest = ((ended - one).total_seconds() * 1000 for one in reversed(made))
+        ended_ms = begun.timestamp() * 1000 + batch["durationMs"]["triggerExecution"]
+        made = [batch["observedMetrics"]["made"][at] for at in _ENDS]
+        newest, oldest = (ended_ms - one for one in reversed(made))
         times += [newest + (oldest - newest) * place / 99 for place in range(100)]
     return {
         "latency_p50_ms": statistics.median(times),
