@@ -33,7 +33,7 @@ from pyflink.table import (
 from engines.queries import KEY, QUERIES, ROWS_PER_MS
 
 _POLL_S = 0.2
-# Python gets no times with a zone.
+# Flink gives Python no times with a zone.
 _NOW = "CAST(CURRENT_TIMESTAMP AS TIMESTAMP(3))"
 _SAMPLED = 0.02
 _LATENCY_FROM_S = 5  # the start does not count
