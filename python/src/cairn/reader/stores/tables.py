@@ -31,7 +31,7 @@ _PART_BYTES = 1 << 20
 """Read of a file by one request during a scan."""
 _THREADS = 16
 _OPEN_FILES = 16
-"""Files whose ends are kept in memory: more than a database has runs."""
+"""Files of which a part was read, and whose ends are kept: more than a database has runs."""
 _KINDS = frozenset({DELETE, PUT, MERGE, SINGLE_DELETE})
 
 
@@ -55,9 +55,22 @@ class Tables:
         self, runs: Sequence[Sequence[LiveFile]], open_file: Callable[[LiveFile], RangedFile]
     ) -> None:
         self._runs = runs
-        self._table = lru_cache(_OPEN_FILES)(
+        self._open_file = open_file
+        self._kept = lru_cache(_OPEN_FILES)(
             lambda file: TableReader(open_file(file), file.tail_bytes)
         )
+
+    def _part(self, run: Sequence[LiveFile], start: bytes, end: bytes | None) -> _Run:
+        """Return a run in a range of keys.
+
+        A file that is read whole is read once: it is not kept, and needs no filter.
+        """
+
+        def table(file: LiveFile) -> TableReader:
+            is_whole = start <= file.smallest and (end is None or file.largest < end)
+            return TableReader(self._open_file(file)) if is_whole else self._kept(file)
+
+        return _Run(run, table, start, end)
 
     def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range of keys, as ``merging.ROWS``; a batch may be empty.
@@ -71,7 +84,7 @@ class Tables:
             MissingError: a file is gone.
             UnsupportedStateError: a file has something that neither Cairn nor Spark writes.
         """
-        runs = [_Run(run, self._table, start, end) for run in self._runs]
+        runs = [self._part(run, start, end) for run in self._runs]
         runs = [run for run in runs if run.files]
         streams = [SortedStream(run.entries()) for run in runs]
         return merge(streams, lambda parts: _without_deleted_ranges(runs, parts))
@@ -83,10 +96,10 @@ class Tables:
         whose filter does not exclude it, until one has the row.
         """
         operands: list[bytes] = []
-        runs = [_Run(run, self._table, key, key + b"\0") for run in self._runs]
+        runs = [_Run(run, self._kept, key, key + b"\0") for run in self._runs]
         files = [file for run in runs for file in run.files]
         with ThreadPoolExecutor(min(_THREADS, max(1, len(files)))) as threads:
-            list(threads.map(self._table, files))
+            list(threads.map(self._kept, files))
         for run in reversed(runs):
             for part in run.entries():
                 values = cast("list[bytes]", part.values.to_pylist())

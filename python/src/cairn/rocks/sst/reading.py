@@ -10,7 +10,8 @@ Layer: rocks. RocksDB's block-based tables of format versions 2 to 6, whoever wr
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
+from array import array
+from bisect import bisect_left, bisect_right
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -32,7 +33,7 @@ from cairn.rocks.sst.filters import may_have
 from cairn.rocks.sst.table import EXTENDED_MAGIC, MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _FOOTER_BYTES = 53
 _OLDEST_FORMAT, _BASED_FORMAT, _NEWEST_FORMAT = 2, 6, 6
@@ -73,6 +74,54 @@ class DeletedRange:
     sequence: int
 
 
+class _Index:
+    """Where the data blocks of a file are: some 40 bytes for each of what may be a million.
+
+    Args:
+        blocks: for each a key that is not below its last one, and its handle.
+        size_bytes: of the file.
+
+    Raises:
+        BadBlockError: the blocks do not follow each other within the file.
+    """
+
+    def __init__(self, blocks: Iterable[tuple[bytes, Handle]], size_bytes: int) -> None:
+        self._offsets, self._ends, self._key_ends = array("Q"), array("Q"), array("Q", [0])
+        self._keys = bytearray()
+        before = 0
+        for key, handle in blocks:
+            if not before <= handle.offset < handle.end <= size_bytes:
+                raise BadBlockError("a data block is outside the file, or in another one")
+            before = handle.end
+            self._offsets.append(handle.offset)
+            self._ends.append(handle.end)
+            self._keys += key
+            self._key_ends.append(len(self._keys))
+
+    def _last_key(self, place: int) -> bytes:
+        return bytes(self._keys[self._key_ends[place] : self._key_ends[place + 1]])
+
+    def place_of(self, key: bytes) -> int:
+        """Return the place of the first block that may have a key, or that is behind it."""
+        return bisect_left(range(len(self._ends)), key, key=self._last_key)
+
+    def parts(self, first: int, last: int, part_bytes: int) -> Iterator[list[Handle]]:
+        """Yield the blocks from one place to another: in each part one, or as many as fit."""
+        while first <= last:
+            end = self._offsets[first] + part_bytes
+            until = max(first + 1, bisect_right(self._ends, end, first, last + 1))
+            yield [
+                Handle(offset, end - offset - TRAILER_BYTES)
+                for offset, end in zip(
+                    self._offsets[first:until], self._ends[first:until], strict=True
+                )
+            ]
+            first = until
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+
 class TableReader:
     """See the module. One thread at a time.
 
@@ -81,7 +130,8 @@ class TableReader:
 
     Args:
         file: the file.
-        tail_bytes: what the data blocks leave at the end of the file; 0: not known.
+        tail_bytes: what the data blocks leave at the end of the file, which is then in memory; 0:
+            not known, or the filter is not needed: a large index is read by a request of its own.
 
     Attributes:
         name: the file's name, for errors.
@@ -95,8 +145,7 @@ class TableReader:
     def __init__(self, file: RangedFile, tail_bytes: int = 0) -> None:
         self._file = file
         self.name = file.name
-        self._handles: list[Handle] | None = None
-        self._last_keys: list[bytes] = []
+        self._data_blocks: _Index | None = None
         with self._named():
             self._open(min(max(tail_bytes, _FIRST_READ_BYTES), _MAX_FIRST_READ_BYTES))
 
@@ -148,20 +197,20 @@ class TableReader:
                 raise BadBlockError("the footer has another checksum")
         return Handle(footer_at - TRAILER_BYTES - metaindex_bytes, metaindex_bytes)
 
-    def _data_blocks(self) -> list[Handle]:
-        """Return where the data blocks are; after that ``_last_keys`` are theirs."""
-        if self._handles is None:
+    def _index_of_blocks(self) -> _Index:
+        if self._data_blocks is None:
             assert self._index is not None  # noqa: S101 - the constructor has found it
-            is_user_key = self._has(b"index.key.is.user.key")
-            found = list(
-                blocks.index_entries(
-                    self._block(self._index),
-                    are_values_sized=not self._has(b"index.value.is.delta.encoded"),
-                )
+            # The last bytes of a key that is not the user's are a sequence number.
+            surplus = 0 if self._has(b"index.key.is.user.key") else _SEQUENCE_BYTES
+            found = blocks.index_entries(
+                self._block(self._index),
+                are_values_sized=not self._has(b"index.value.is.delta.encoded"),
             )
-            self._last_keys = [key if is_user_key else key[:-_SEQUENCE_BYTES] for key, _ in found]
-            self._handles = [handle for _, handle in found]
-        return self._handles
+            self._data_blocks = _Index(
+                ((key[: len(key) - surplus], handle) for key, handle in found),
+                self._file.size_bytes,
+            )
+        return self._data_blocks
 
     def _has(self, name: bytes) -> bool:
         value = self._properties.get(name)
@@ -201,19 +250,13 @@ class TableReader:
             part_bytes: about the stored bytes that are read and decoded at a time.
         """
         with self._named():
-            handles = self._data_blocks()
-        first = bisect_left(self._last_keys, start)
-        last = len(handles) - 1
+            index = self._index_of_blocks()
+        first, last = index.place_of(start), len(index) - 1
         if end is not None:
-            last = min(last, bisect_left(self._last_keys, end))
-        while first <= last:
-            until = first
-            begin = handles[first].offset
-            while until < last and handles[until + 1].end - begin <= part_bytes:
-                until += 1
+            last = min(last, index.place_of(end))
+        for handles in index.parts(first, last, part_bytes):
             with self._named():
-                yield from self._decoded(handles[first : until + 1])
-            first = until + 1
+                yield from self._decoded(handles)
 
     def _decoded(self, handles: Sequence[Handle]) -> Iterator[Entries]:
         """Yield the entries of blocks that follow each other in the file, read by one request."""
