@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rocksdict import BlockBasedIndexType, BlockBasedOptions, Options, Rdict, WriteBatch
+from rocksdict import (
+    BlockBasedIndexType,
+    BlockBasedOptions,
+    ChecksumType,
+    Options,
+    Rdict,
+    WriteBatch,
+)
 
 from cairn.errors import CairnError, CorruptError, UnsupportedStateError
 from cairn.rocks.sst.decoding import DELETE, PUT
@@ -145,6 +152,48 @@ def test_every_flipped_bit_is_found(table: bytes) -> None:
         rows, failure = rows_or_failure(bytes(damaged))
         # Without an error it was in a filter, or a number that nobody reads.
         assert rows == intact if failure is None else failure.object_name == "000009.sst"
+
+
+def test_an_index_that_no_checksum_guards_gives_errors_or_the_same_rows(tmp_path: Path) -> None:
+    """Sizes below zero, blocks in each other, keys in another order, fewer blocks."""
+    options = BlockBasedOptions()
+    options.set_checksum_type(ChecksumType.no_checksum())
+    options.set_block_size(512)
+    folder = new_database(tmp_path / "db", options)
+    ((file,),) = sorted_runs(manifest_of(folder), "MANIFEST")
+    data = (folder / file.name).read_bytes()
+    intact = read_all(data)
+    tail_at = len(data) - file.tail_bytes
+    failures = 0
+
+    for at in range(tail_at, len(data), 5):
+        for mask in (0x01, 0x7F, 0xFF):
+            damaged = bytearray(data)
+            damaged[at] ^= mask
+            rows, failure = rows_or_failure(bytes(damaged))
+            failures += failure is not None
+            assert failure is not None or rows == intact
+    assert failures > 100
+
+
+def test_the_empty_key_is_found_behind_a_filter(tmp_path: Path) -> None:
+    """RocksDB's filters do not have it."""
+    options = BlockBasedOptions()
+    options.set_bloom_filter(10, block_based=False)
+    folder = tmp_path / "db"
+    database_options = Options(raw_mode=True)
+    database_options.create_if_missing(create_if_missing=True)
+    database_options.set_block_based_table_factory(options)
+    db = Rdict(str(folder), database_options)
+    db[b""], db[b"a"] = b"of nothing", b"of a"
+    db.flush()
+    db.close()
+    ((file,),) = sorted_runs(manifest_of(folder), "MANIFEST")
+
+    reader = TableReader(Bytes((folder / file.name).read_bytes()))
+
+    assert reader.may_have(b"")
+    assert not reader.may_have(b"b")
 
 
 @pytest.mark.parametrize("length", [0, 1, 52, 53, 100, 5000])

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # Arrow's type hints cover neither plain numbers as operands nor the results.
 pc: Any = pyarrow.compute
 
+_STEP_ROWS = 1 << 17
+"""About as many are merged at a time."""
+
 ROWS = pa.schema(
     [
         pa.field("key", pa.binary(), nullable=False),
@@ -72,10 +75,13 @@ class SortedStream:
         key: bytes = self.buffer.keys[-1].as_py()
         return key
 
+    def count_below(self, limit: bytes | None) -> int:
+        """Return how many entries of the buffer are below a key; ``None``: all."""
+        return len(self.buffer) if limit is None else place_of(self.buffer.keys, limit)
+
     def take(self, limit: bytes | None) -> Entries:
         """Remove and return the entries below a key; ``None``: all."""
-        count = len(self.buffer)
-        at = count if limit is None else place_of(self.buffer.keys, limit)
+        count, at = len(self.buffer), self.count_below(limit)
         taken = self.buffer.slice(0, at)
         self.buffer = self.buffer.slice(at, count) if at < count else NO_ENTRIES
         return taken
@@ -98,7 +104,7 @@ def merge(
             return
         # All entries below this key are in the buffers.
         limits = [stream.last_key() for stream in streams if stream.has_more]
-        limit = min(limits) if limits else None
+        limit = _with_few_rows(streams, min(limits) if limits else None)
         parts = [stream.take(limit) for stream in streams]
         if any(len(part) for part in parts):
             yield _merged(parts if admit is None else admit(parts))
@@ -106,6 +112,21 @@ def merge(
             for stream in streams:
                 if stream.has_more and stream.last_key() == limit:
                     stream.read_on()
+
+
+def _with_few_rows(streams: Sequence[SortedStream], limit: bytes | None) -> bytes | None:
+    """Return the limit, or a lower one above fewer entries: they are copied several times.
+
+    Some entry is below the lower one, so each step takes some.
+    """
+    counts = [stream.count_below(limit) for stream in streams]
+    most = max(range(len(streams)), key=counts.__getitem__)
+    place = counts[most] * _STEP_ROWS // max(sum(counts), 1)
+    if place >= counts[most]:
+        return limit
+    keys = streams[most].buffer.keys
+    lower: bytes = keys[place].as_py()
+    return limit if lower == keys[0].as_py() else lower
 
 
 def _merged(parts: Sequence[Entries]) -> pa.RecordBatch:

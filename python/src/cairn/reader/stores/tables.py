@@ -31,7 +31,7 @@ _PART_BYTES = 1 << 20
 """Read of a file by one request during a scan."""
 _THREADS = 16
 _OPEN_FILES = 16
-"""Files of which a part was read, and whose ends are kept: more than a database has runs."""
+"""Files of which a part was read, and whose ends are kept. Most databases have fewer runs."""
 _KINDS = frozenset({DELETE, PUT, MERGE, SINGLE_DELETE})
 
 

@@ -44,6 +44,7 @@ _FIRST_READ_BYTES = 64 << 10
 _MAX_FIRST_READ_BYTES = 64 << 20
 _PREFIX = b"rocksdb."
 _FILTER = f"fullfilter.{FILTER}".encode()
+_DICTIONARY = b"rocksdb.compression_dict"
 _BINARY_SEARCH = bytes(4)
 _WHOLE_KEYS, _YES = b"block.based.table.whole.key.filtering", b"1"
 _SEQUENCE_BYTES = 8
@@ -78,21 +79,25 @@ class _Index:
     """Where the data blocks of a file are: some 40 bytes for each of what may be a million.
 
     Args:
-        blocks: for each a key that is not below its last one, and its handle.
+        found: for each block a key that is not below its last one, and its handle.
         size_bytes: of the file.
 
     Raises:
-        BadBlockError: the blocks do not follow each other within the file.
+        BadBlockError: the blocks or their keys do not follow each other, or the keys are too long.
     """
 
-    def __init__(self, blocks: Iterable[tuple[bytes, Handle]], size_bytes: int) -> None:
+    def __init__(self, found: Iterable[tuple[bytes, Handle]], size_bytes: int) -> None:
         self._offsets, self._ends, self._key_ends = array("Q"), array("Q"), array("Q", [0])
         self._keys = bytearray()
-        before = 0
-        for key, handle in blocks:
-            if not before <= handle.offset < handle.end <= size_bytes:
+        end, last_key = 0, b""
+        for key, handle in found:
+            if not (end <= handle.offset and handle.size >= 0 and handle.end <= size_bytes):
                 raise BadBlockError("a data block is outside the file, or in another one")
-            before = handle.end
+            if key < last_key:
+                raise BadBlockError("the keys of the index do not ascend")
+            if len(self._keys) + len(key) > blocks.MAX_BLOCK_BYTES:
+                raise BadBlockError("the keys of the index are too long")
+            end, last_key = handle.end, key
             self._offsets.append(handle.offset)
             self._ends.append(handle.end)
             self._keys += key
@@ -179,6 +184,8 @@ class TableReader:
         }
         if properties.get(b"block.based.table.index.type", _BINARY_SEARCH) != _BINARY_SEARCH:
             raise UnsupportedStateError("the SST file has an index of several levels")
+        if _DICTIONARY in parts:
+            raise UnsupportedStateError("the SST file is compressed with a dictionary")
         has_filter = _FILTER in parts and properties.get(_WHOLE_KEYS) == _YES
         self._filter = _handle_of(parts, _FILTER) if has_filter else None
         self.deleted_ranges = self._read_deleted_ranges(parts.get(b"rocksdb.range_del"))
@@ -200,16 +207,19 @@ class TableReader:
     def _index_of_blocks(self) -> _Index:
         if self._data_blocks is None:
             assert self._index is not None  # noqa: S101 - the constructor has found it
-            # The last bytes of a key that is not the user's are a sequence number.
-            surplus = 0 if self._has(b"index.key.is.user.key") else _SEQUENCE_BYTES
+            is_user_key = self._has(b"index.key.is.user.key")
             found = blocks.index_entries(
                 self._block(self._index),
                 are_values_sized=not self._has(b"index.value.is.delta.encoded"),
             )
-            self._data_blocks = _Index(
-                ((key[: len(key) - surplus], handle) for key, handle in found),
+            index = _Index(
+                ((key if is_user_key else key[:-_SEQUENCE_BYTES], handle) for key, handle in found),
                 self._file.size_bytes,
             )
+            count = self._properties.get(b"num.data.blocks")
+            if count is not None and varint(memoryview(count), 0)[0] != len(index):
+                raise BadBlockError("the index has another number of data blocks than the file")
+            self._data_blocks = index
         return self._data_blocks
 
     def _has(self, name: bytes) -> bool:
@@ -222,7 +232,7 @@ class TableReader:
         Raises:
             CorruptError: the filter is damaged.
         """
-        if self._filter is None:
+        if self._filter is None or not key:  # RocksDB's filters lack the empty key
             return True
         with self._named():
             return may_have(self._block(self._filter), key)
@@ -260,6 +270,13 @@ class TableReader:
 
     def _decoded(self, handles: Sequence[Handle]) -> Iterator[Entries]:
         """Yield the entries of blocks that follow each other in the file, read by one request."""
+        for contents in self._contents(handles):
+            entries = decoded(contents)
+            contents.clear()  # a caller with many files waits long between two parts
+            yield entries
+
+    def _contents(self, handles: Sequence[Handle]) -> Iterator[list[memoryview]]:
+        """Yield what the blocks contain, some MiB at a time."""
         begin, end = handles[0].offset, handles[-1].end
         data = memoryview(self._read(begin, end))
         contents: list[memoryview] = []
@@ -267,11 +284,11 @@ class TableReader:
         for handle in handles:
             content = self._content(data[handle.offset - begin : handle.end - begin], handle)
             if contents and size + len(content) > _PARTED_BYTES:
-                yield decoded(contents)
+                yield contents
                 contents, size = [], 0
             contents.append(content)
             size += len(content)
-        yield decoded(contents)
+        yield contents
 
     def _block(self, handle: Handle) -> memoryview:
         return self._content(memoryview(self._read(handle.offset, handle.end)), handle)
