@@ -143,3 +143,11 @@ def age_logs(checkpoint: Path) -> None:
         for path in (checkpoint / log).iterdir():
             past = path.stat().st_mtime - 3600
             os.utime(path, (past, past))
+
+
+def take_away(checkpoint: str) -> None:
+    """Leave nothing at the place of a checkpoint.
+
+    It is renamed: a snapshot of the query's end may still be written there, and stop a deletion.
+    """
+    Path(checkpoint).rename(f"{checkpoint}-taken-away")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import cairn
 from cairn.location import open_location
 from harness.differential import Rows, Run
 from harness.events import Events
+from harness.moves import take_away
 from harness.operators import BY_NAME
 from harness.s3 import S3Bucket
 from harness.spark import CAIRN_CONF, HDFS, ROCKSDB, STATE_STORE, SUBJECT, s3a_conf
@@ -93,7 +93,7 @@ def test_a_savepoint_of_a_running_query_runs_on_at_another_place(
     clone("late")
     batches = sorted(run.record.rows)
     assert batches[-1] > BEGINS + 3
-    shutil.rmtree(run.checkpoint)
+    take_away(run.checkpoint)
 
     states = [state_of(place, BEGINS - 1) for place in places.values()]
     assert states[0] == states[1]
@@ -180,8 +180,7 @@ def test_a_query_under_sparks_own_provider_runs_on_as_a_clone(
         assert running.record.rows[batch] == run.record.rows[batch], batch
     events.add_files(FILES, 1)
     run.advance()
-    # Spark's maintenance may be writing there.
-    shutil.rmtree(run.checkpoint, ignore_errors=True)
+    take_away(run.checkpoint)
     stopped.advance()
 
     newest = run.record.last_batch
@@ -206,7 +205,7 @@ def test_a_clone_on_s3_runs_on(tmp_path: Path, s3_bucket: S3Bucket) -> None:
     for source, to, more in ((run.checkpoint, first, {"savepoint": "kept"}), (first, second, {})):
         with cairn.clone(source, to=to, storage_options=options, **more) as plan:  # type: ignore[arg-type]
             plan.apply()
-    shutil.rmtree(run.checkpoint)
+    take_away(run.checkpoint)
     with open_location(first, options) as objects:
         objects.delete([info.key for info in objects.list("state/")])
 

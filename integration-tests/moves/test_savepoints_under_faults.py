@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from cairn.format.savepoint import Savepoint
 from harness.differential import Run, forget_batches
 from harness.events import Events
 from harness.job import JobProcess, Query
+from harness.moves import take_away
 from harness.operators import BY_NAME
 from harness.processes import wait_until
 from harness.spark import CAIRN_CONF, STATE_STORE, SUBJECT
@@ -78,7 +78,7 @@ def test_each_savepoint_of_a_killed_query_runs_on_as_a_clone(
     for saved, place in places.items():
         with cairn.clone(query.checkpoint, to=place, savepoint=saved) as plan:
             plan.apply()
-    shutil.rmtree(query.checkpoint)
+    take_away(query.checkpoint)
 
     for one in {one.batch: one for one in kept}.values():
         # The source of files would give all that it has listed to the first batch that is not
