@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 folder, provider, key, rows, jar = sys.argv[1:]
 spark = (SparkSession.builder.master("local[2]").config("spark.jars", jar)
     .config("spark.driver.memory", "4g").config("spark.ui.enabled", "false")
+    .config("spark.local.dir", folder + "/local")
     .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     .config("spark.sql.shuffle.partitions", "2")
     .config("spark.sql.streaming.stateStore.providerClass", provider)
@@ -53,7 +54,8 @@ for part in ("0", "1"):
             raise SystemExit("maintenance took no snapshot of partition " + part)
         time.sleep(0.2)
 query.stop()
-spark.stop()
+# Not stop(): the end of a JVM joins RocksDB's threads, which may wait for the JVM. It took minutes.
+spark.sparkContext._gateway.proc.kill()
 """
 
 
@@ -69,6 +71,7 @@ def make_state(folder: Path, provider: str, key: str, rows: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     run_measured(_MAKE, str(folder), PROVIDERS[provider], key, str(rows), str(SHIM_JAR))
+    shutil.rmtree(folder / "local")
 
 
 @dataclass(frozen=True)
