@@ -28,6 +28,7 @@ from cairn.engine.directories import WorkerDirectories
 from cairn.engine.resources import WorkerLimits
 from cairn.engine.worker import Worker
 from cairn.errors import CairnError, InternalError, ProtocolError, open_files_error
+from cairn.memory import give_back_buffers
 from cairn.protocol.calls import StartAnswer, StartRequest, start_answer
 from cairn.release import RELEASE
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 _SWITCH_INTERVAL_S = 0.0005
 _M_ARENA_MAX = -8
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
 _MAX_KEPT_BYTES = 64 << 20
 # Young objects before a collection, and collections before one of the next generation. Requests
 # leave no cycles, so few collections are enough.
@@ -78,18 +77,13 @@ def _keep_freed_buffers(memory_bytes: int) -> None:
     """Let the C library keep a part of the worker's memory that was freed, for the next buffers.
 
     The system clears each page of memory that it gives out: a tenth of the CPU per written row if
-    the frames of a session and the columns of a run got new pages each time. The part is fixed.
-    Otherwise glibc raises it when larger buffers are freed. Large buffers, such as those of a large
-    commit, go back to the system at once: among small ones in use they would leave gaps that
-    nothing fills.
+    the frames of a session and the columns of a run got new pages each time.
 
     Args:
         memory_bytes: the worker's share of ``workerMemory``.
     """
     kept = min(memory_bytes // 4, _MAX_KEPT_BYTES)
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, kept // 8)
-        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, kept)
+    give_back_buffers(kept // 8, kept)
 
 
 def _take_output() -> BinaryIO:

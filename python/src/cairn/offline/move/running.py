@@ -23,6 +23,7 @@ from cairn.checkpoint.presence import is_stored
 from cairn.checkpoint.stored_versions import StoredVersions
 from cairn.errors import CairnError, DataError, InternalError, RetryableError, unexpected
 from cairn.format.names import manifest_name
+from cairn.memory import give_back_buffers
 from cairn.offline.move.committing import attempt_of
 from cairn.offline.move.moving import key_of_result, read_results
 from cairn.offline.parallel import in_parallel
@@ -367,6 +368,7 @@ def _receive(
 
 
 if __name__ == "__main__":
+    give_back_buffers()
     # What a library prints is no answer.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
