@@ -54,7 +54,7 @@ for part in ("0", "1"):
             raise SystemExit("maintenance took no snapshot of partition " + part)
         time.sleep(0.2)
 query.stop()
-# Not stop(): the end of a JVM joins RocksDB's threads, which may wait for the JVM. It took minutes.
+# Not stop(): the end of a JVM with Spark's RocksDB provider stood still for minutes.
 spark.sparkContext._gateway.proc.kill()
 """
 

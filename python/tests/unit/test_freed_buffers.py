@@ -25,7 +25,7 @@ print(library.mallinfo2().e - before)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has this threshold")
 def test_a_buffer_after_a_larger_one_is_not_of_the_heap() -> None:
     """In the heap it would leave a gap: processes that move stores grew fourfold so."""
     for arguments, expected in (([], 0), (["bounded"], 8 << 20)):

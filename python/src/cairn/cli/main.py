@@ -16,7 +16,6 @@ import click
 from cairn import __version__
 from cairn.cli.exit_codes import Exit
 from cairn.errors import CairnError, NoSuchBucketError, NotThereError
-from cairn.memory import give_back_buffers
 
 COMMANDS = {
     "bisect": "Find the first batch at which an SQL condition is true.",
@@ -86,7 +85,6 @@ class CairnGroup(click.Group):
         Raises:
             ClickException: in place of every CairnError, and of a failure to write the output.
         """
-        give_back_buffers()
         try:
             return super().invoke(ctx)
         except (NotThereError, NoSuchBucketError) as error:

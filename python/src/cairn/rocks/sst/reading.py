@@ -113,8 +113,8 @@ class _Index:
     def parts(self, first: int, last: int, part_bytes: int) -> Iterator[list[Handle]]:
         """Yield the blocks from one place to another: in each part one, or as many as fit."""
         while first <= last:
-            end = self._offsets[first] + part_bytes
-            until = max(first + 1, bisect_right(self._ends, end, first, last + 1))
+            limit = self._offsets[first] + part_bytes
+            until = max(first + 1, bisect_right(self._ends, limit, first, last + 1))
             yield [
                 Handle(offset, end - offset - TRAILER_BYTES)
                 for offset, end in zip(
