@@ -51,6 +51,9 @@ def render(index: str, faults: list[str]) -> str:
             faults.append(f"{INDEX.name}: {name} does not exist")
         elif listed.count(name) != 1:
             faults.append(f"{INDEX.name}: {name} must have one row, and has {listed.count(name)}")
+    numbers = {int(name[:4]) for name in rows}
+    if gaps := sorted({*range(1, max(numbers, default=0))} - numbers):
+        faults.append(f"{INDEX.name}: no decision has the numbers {gaps}; a new one gets the next")
     lines = (
         rows.get(row["name"], line) if (row := _ROW.fullmatch(line)) else line
         for line in index.splitlines()

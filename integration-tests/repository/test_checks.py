@@ -138,6 +138,7 @@ def decisions_of(folder: Path, statuses: dict[str, str]) -> tuple[int, str]:
         ({"0001-a.md": "accepted"}, None),
         ({"0001-a.md": "accepted", "0002-b.md": "accepted"}, "0002-b.md must have one row"),
         ({"0002-b.md": "accepted"}, "0001-a.md does not exist"),
+        ({"0001-a.md": "accepted", "0003-c.md": "accepted"}, "no decision has the numbers [2]"),
         ({"0001-a.md": "rejected"}, "is not up to date"),
         ({"0001-a.md": "obsolete"}, "0001-a.md: its status must match"),
         ({"0001-a.md": "superseded by [ADR 2](0002-b.md)"}, "links to no such decision: ADR 2"),

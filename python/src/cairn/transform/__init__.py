@@ -1,4 +1,4 @@
 """The worker's side of `transformWithState` in bulk: loads nothing of the engine.
 
-Spec: docs/adr/0050-state-of-python-in-bulk.md.
+Spec: docs/adr/0048-state-of-python-in-bulk.md.
 """

@@ -2,7 +2,7 @@
 
 Spark runs it as a function of `mapInArrow`. A batch that comes is a chunk: the rows of its keys,
 and in the first row of each key its state. Batches that leave have rows of output beside the state
-of the keys, in the order in which these came. Spec: docs/adr/0051-whole-batches-of-keys.md.
+of the keys, in the order in which these came. Spec: docs/adr/0049-whole-batches-of-keys.md.
 """
 
 from __future__ import annotations

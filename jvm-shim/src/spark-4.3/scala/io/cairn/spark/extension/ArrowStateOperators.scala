@@ -33,7 +33,7 @@ object ArrowStateOperators {
 
 /**
  * Calls a Python function for chunks of keys. Rows that are late, the order of data and timeouts,
- * the commit and the stored form of the state are those of Spark's operator: ADR 51.
+ * the commit and the stored form of the state are those of Spark's operator: ADR 49.
  *
  * Not equal to Spark's: a node of a plan does not take a new child that equals the old one.
  */

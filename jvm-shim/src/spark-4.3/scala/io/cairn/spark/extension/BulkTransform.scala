@@ -29,7 +29,7 @@ import org.slf4j.LoggerFactory
  *
  * Spark runs the user's function as one of `mapInArrow`, by its own runner; the function is Cairn's,
  * which calls the user's processor. The state goes through [[BulkStateServer]]. What an operator
- * does around it is Spark's, line for line: ADR 50.
+ * does around it is Spark's, line for line: ADR 48.
  */
 private[extension] object BulkTransform {
   private val Log = LoggerFactory.getLogger("io.cairn.spark.extension.BulkTransform")
