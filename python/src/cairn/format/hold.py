@@ -58,7 +58,8 @@ class Hold:
         """Return the error of whoever meets it."""
         next_step = (
             "wait for its end. If it does not run any more, run it again there: it takes the hold "
-            "over. If that does not help, delete this entry, and run it again"
+            "over. If that does not help, delete the commit of the same number, if there is one, "
+            "then this entry, and run it again"
         )
         if self.is_new:
             next_step += " before anything else; or delete the whole folder"

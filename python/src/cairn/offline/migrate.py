@@ -7,10 +7,11 @@ without input. Each store is written, read back, and compared with what was read
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from cairn.errors import ConfigError, InUseError
+from cairn.errors import ConfigError, InUseError, RetryableError
 from cairn.format.spark_log import CHECKPOINT_FORMAT, PROVIDER
 from cairn.offline.appended_batch import AppendedBatch, find_unended, work_of_batch
 from cairn.offline.hold import list_unheld
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from cairn.reader.spark.logs import Batches, Provider
 
 _COMMAND = "migrate"
+_LOOK_EVERY_S = 30
 
 
 class MigrationPlan(CommittedPlan):
@@ -124,6 +126,7 @@ class MigrationPlan(CommittedPlan):
                     new.finish()
                     return tuple(MovedFamily.of(one) for one in new.record.done)
                 new.copy_spark_files()
+                run["progress"] = self._watching(progress)
                 moved = self._run(self._target, self.batch, new.record, local_dir, run)
                 self._require_same_logs()
                 return self._end(new, moved)
@@ -185,6 +188,27 @@ class MigrationPlan(CommittedPlan):
         if hold is not None and self._target is not None:
             raise hold
         return batches
+
+    def _watching(
+        self, progress: Callable[[MoveProgress], None] | None
+    ) -> Callable[[MoveProgress], None]:
+        """Return what reports progress, and ends the move soon if a driver goes on at the source.
+
+        The source is only read, so nothing there keeps drivers away.
+        """
+        looked_ns = self._clock.monotonic_ns()
+
+        def report(done: MoveProgress) -> None:
+            nonlocal looked_ns
+            if progress is not None:
+                progress(done)
+            now_ns = self._clock.monotonic_ns()
+            if now_ns - looked_ns > _LOOK_EVERY_S * 1_000_000_000:
+                looked_ns = now_ns
+                with suppress(RetryableError):  # the look at the end decides
+                    self._require_same_logs()
+
+        return report
 
     def _require_same_logs(self) -> None:
         if self._list_batches() != self._batches:

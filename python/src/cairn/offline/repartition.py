@@ -356,6 +356,7 @@ class _Run:
         self.objects.delete([key_of_result(split.results, ref) for ref in sources])
         if self.session is not None:
             written = run_in_spark(
+                self.session,
                 lambda: gather_in_spark(self.session, split, sources, gather, left),
                 gather,
                 targets,

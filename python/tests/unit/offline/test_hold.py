@@ -105,7 +105,7 @@ def test_a_process_that_may_be_alive_keeps_its_hold(
 
     with (
         cairn.gc(str(written.folder)) as plan,
-        pytest.raises(InUseError, match=r"process \d+ on .*delete this entry, and run it again"),
+        pytest.raises(InUseError, match=r"process \d+ on .*delete the commit.*, then this entry"),
     ):
         plan.apply()
 

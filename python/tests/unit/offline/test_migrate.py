@@ -18,7 +18,7 @@ from running_checkpoint import RunningCheckpoint, age
 from small_checkpoint import PARTITIONS, SmallCheckpoint
 
 import cairn
-from cairn.clock import SYSTEM_CLOCK
+from cairn.clock import SYSTEM_CLOCK, SystemClock
 from cairn.errors import (
     AlreadyExistsError,
     CairnError,
@@ -367,6 +367,31 @@ def test_a_query_that_has_gone_on_meanwhile_is_seen(small: SmallCheckpoint, tmp_
         cairn.repair(str(target))
 
 
+def test_a_query_that_goes_on_ends_a_long_migration_soon(
+    small: SmallCheckpoint, tmp_path: Path
+) -> None:
+    """Otherwise a person waits for hours, and hears then that it was in vain."""
+
+    class LeapingClock(SystemClock):
+        def monotonic_ns(self) -> int:
+            return super().monotonic_ns() * 10**6
+
+    seen: list[int] = []
+
+    def go_on(done: MoveProgress) -> None:
+        seen.append(done.stores)
+        if seen == [0, 1]:
+            small.commit({1: (9, 9)})
+
+    target = tmp_path / "target"
+    source, to = Location(str(small.folder)), Location(str(target))
+    plan = MigrationPlan(source, to, "cairn", LeapingClock())
+    with plan, pytest.raises(InUseError, match="has gone on while its state was moved"):
+        plan.apply(processes=1, progress=go_on)
+
+    assert seen[-1] < PARTITIONS
+
+
 def test_a_driver_in_place_cannot_plan_its_batch_meanwhile(small: SmallCheckpoint) -> None:
     """The hold has the name of its next entry."""
     began: list[bool] = []
@@ -582,6 +607,38 @@ def test_progress_tells_stores_rows_and_bytes(small: SmallCheckpoint, tmp_path: 
     assert seen[-1].stored_bytes > 0
     assert seen[0].seconds_left is None
     assert seen[-1].seconds_left == 0
+
+
+def test_progress_tells_rows_of_a_store_that_is_not_done(
+    small: SmallCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two large partitions would show nothing for minutes."""
+    monkeypatch.setattr("cairn.offline.move.moving.REPORT_EVERY_S", 0)
+    seen: list[MoveProgress] = []
+
+    migrate(small.folder, tmp_path / "target", "hdfs", progress=seen.append, processes=1)
+
+    assert any(one.rows for one in seen if one.stores == 0)
+    assert [one.rows for one in seen] == sorted(one.rows for one in seen)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_progress_raises_ends_the_move(
+    small: SmallCheckpoint, tmp_path: Path, processes: int
+) -> None:
+    """Whoever ends it does not wait for the other stores; the same call goes on with them."""
+    target = tmp_path / "target"
+
+    def end(done: MoveProgress) -> None:
+        if done.stores:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        migrate(small.folder, target, "cairn", progress=end, processes=processes)
+    assert len(list(target.glob("cairn-log/*/results/*.json"))) < PARTITIONS
+
+    migrate(small.folder, target, "cairn")
+    assert state_of(target) == small.rows[-1]
 
 
 def test_an_error_in_another_process_is_the_same_error(

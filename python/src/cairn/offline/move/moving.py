@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -48,6 +49,8 @@ _CACHE_BYTES = 32 << 20
 _MEMTABLE_BYTES = 8 << 20
 _TOKEN_BYTES = 8
 _RESULT_BYTES_MAX = 1 << 24
+REPORT_EVERY_S = 2.0
+"""How often a store that is being moved tells how many rows it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +183,15 @@ class StoreMover:
 
     Args:
         move: what all stores have in common.
+
+    Attributes:
+        on_rows: called now and then with how many rows of the present store have been read.
     """
 
     def __init__(self, move: Move) -> None:
         self._move = move
         self._limits = ReadLimits(move.memory_bytes)
+        self.on_rows: Callable[[int], None] | None = None
         self._count = 0
         with ExitStack() as opened:
             temporary = Path(tempfile.gettempdir())
@@ -257,7 +264,7 @@ class StoreMover:
         )
         digests = {one.family.family: Digest() for one in rows}
         with self._writer(target, ref) as writer:
-            for one, some in source:
+            for one, some in self._counted(source):
                 digests[one.family.family].add(some)
                 writer.add(one.target.name, one.to_target(some))
             written = writer.finish()
@@ -271,6 +278,18 @@ class StoreMover:
         self._require_same(moved, place, rows, written)
         self._target.put(key_of_result(self._move.results, ref), moved.as_json())
         return moved
+
+    def _counted(
+        self, source: Iterable[tuple[FamilyRows, StoredRows]]
+    ) -> Iterator[tuple[FamilyRows, StoredRows]]:
+        """Yield the rows, and tell now and then how many there were."""
+        count, told = 0, time.monotonic()
+        for one, some in source:
+            yield one, some
+            count += len(some.keys)
+            if self.on_rows is not None and time.monotonic() - told > REPORT_EVERY_S:
+                self.on_rows(count)
+                told = time.monotonic()
 
     def _families(self, operator: Operator, store: OperatorStore) -> Iterator[FamilyRows]:
         for family in self._view.families(operator):

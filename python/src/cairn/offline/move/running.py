@@ -17,6 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from cairn.checkpoint.presence import is_stored
@@ -25,13 +26,13 @@ from cairn.errors import CairnError, DataError, InternalError, RetryableError, u
 from cairn.format.names import manifest_name
 from cairn.memory import give_back_buffers
 from cairn.offline.move.committing import attempt_of
-from cairn.offline.move.moving import key_of_result, read_results
+from cairn.offline.move.moving import Moved, key_of_result, read_results
 from cairn.offline.parallel import in_parallel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from cairn.offline.move.moving import Move, Moved, StoreMover, StoreRef
+    from cairn.offline.move.moving import Move, StoreMover, StoreRef
     from cairn.storage.base import ObjectStore
 
 _LOOK_EVERY_S = 2.0
@@ -48,7 +49,7 @@ class MoveProgress:
     Attributes:
         stores: how many are done.
         of_stores: how many there are.
-        rows: of the stores that are done.
+        rows: how many were moved so far.
         stored_bytes: of the stores that are done.
         seconds_left: by the speed so far; ``None``: not known yet.
     """
@@ -73,11 +74,22 @@ class _Meter:
         self._before = len(done)
         self._report = report
         self._began = time.monotonic()
+        self._rows: dict[StoreRef, int] = {}
         self.done = done
 
     def add(self, *results: Moved) -> None:
         """Count results that are new."""
-        self.done.update((one.store, one) for one in results)
+        for one in results:
+            self.done[one.store] = one
+            self._rows.pop(one.store, None)
+        self._show()
+
+    def note(self, store: StoreRef, rows: int) -> None:
+        """Take note of how many rows of a store have been moved."""
+        self._rows[store] = rows
+        self._show()
+
+    def _show(self) -> None:
         if self._report is None:
             return
         here = len(self.done) - self._before
@@ -87,7 +99,8 @@ class _Meter:
             MoveProgress(
                 stores=len(self.done),
                 of_stores=self._of_stores,
-                rows=sum(sum(one.keys.values()) for one in self.done.values()),
+                rows=sum(sum(one.keys.values()) for one in self.done.values())
+                + sum(self._rows.values()),
                 stored_bytes=sum(one.stored_bytes for one in self.done.values()),
                 seconds_left=seconds,
             )
@@ -110,7 +123,7 @@ def run_move(
         session: a ``SparkSession``: each store is a task of it. ``None``: processes of this
             machine.
         processes: how many; ``None``: one per processor.
-        progress: called after each store.
+        progress: called after each store, and every few seconds. What it raises ends the move.
 
     Raises:
         CairnError: a store could not be moved; those that were are not moved again.
@@ -119,16 +132,18 @@ def run_move(
         done = kept_results(target, move, stores)
         left = [ref for ref in stores if ref not in done]
         if session is not None:
-            return run_in_spark(lambda: _in_spark(session, move, left), move, stores, progress)
+            job = partial(_in_spark, session, move, left)
+            return run_in_spark(session, job, move, stores, progress)
         meter = _Meter(stores, done, progress)
         meter.add()
-        count = min(processes or os.cpu_count() or 1, _PROCESSES_MAX)
-        for one in _here(move, left, count):
-            meter.add(one)
+        count = min(processes or os.cpu_count() or 1, _PROCESSES_MAX, len(left))
+        # Of one store in this process: nothing would run beside another.
+        (_beside if count > 1 else _one_by_one)(move, left, meter, count)
     return meter.done
 
 
 def run_in_spark(
+    session: Any,  # noqa: ANN401 - pyspark is no dependency
     job: Callable[[], Iterable[CairnError | None]],
     move: Move,
     stores: Sequence[StoreRef],
@@ -137,20 +152,31 @@ def run_in_spark(
     """Run a job of Spark, and return all results.
 
     Args:
+        session: whose job it is.
         job: ends with what went wrong.
         move: what the stores have in common.
         stores: all of them.
-        progress: called now and then.
+        progress: called now and then. What it raises cancels the job.
 
     Raises:
         CairnError: what went wrong.
     """
+    context, tag = session.sparkContext, f"cairn-{move.token}"
+
+    def tagged() -> list[CairnError | None]:
+        context.addJobTag(tag)
+        return list(job())
+
     with move.target.open() as target, ThreadPoolExecutor(1) as thread:
         meter = _Meter(stores, results_of(target, move, stores), progress)
         meter.add()
-        run = thread.submit(lambda: list(job()))
-        while not wait([run], _LOOK_EVERY_S).done:
-            meter.add(*results_of(target, move, stores).values())
+        run = thread.submit(tagged)
+        try:
+            while not wait([run], _LOOK_EVERY_S).done:
+                meter.add(*results_of(target, move, stores).values())
+        except BaseException:
+            context.cancelJobsWithTag(tag)
+            raise
         for failure in filter(None, run.result()):
             raise failure
         meter.add(*results_of(target, move, stores).values())
@@ -199,45 +225,77 @@ def _is_written(target: ObjectStore, move: Move, moved: Moved) -> bool:
         return is_stored(root, manifest_name(seed))
 
 
-def _here(move: Move, stores: Sequence[StoreRef], count: int) -> Iterator[Moved]:
-    """Move stores in processes of this machine; of one store in this process."""
-    if len(stores) < 2 or count < 2:  # noqa: PLR2004 - nothing would run beside another
-        if stores:
-            with move.mover() as mover:
-                yield from map(mover.move, stores)
-        return
-    todo: queue.SimpleQueue[StoreRef] = queue.SimpleQueue()
-    for ref in stores:
-        todo.put(ref)
-    with ThreadPoolExecutor(min(count, len(stores))) as threads:
-        moved: queue.SimpleQueue[Moved | None] = queue.SimpleQueue()
-        runs = [threads.submit(_drive, move, todo, moved) for _ in range(min(count, len(stores)))]
-        for _ in runs:
-            while (one := moved.get()) is not None:
-                yield one
+def _one_by_one(move: Move, stores: Sequence[StoreRef], meter: _Meter, _: int) -> None:
+    """Move stores in this process."""
+    if stores:
+        with move.mover() as mover:
+            for ref in stores:
+                mover.on_rows = partial(meter.note, ref)
+                meter.add(mover.move(ref))
+
+
+def _beside(move: Move, stores: Sequence[StoreRef], meter: _Meter, count: int) -> None:
+    """Move stores in processes of this machine."""
+    work = _Work(move, stores)
+    with ThreadPoolExecutor(count) as threads:
+        runs = [threads.submit(work.drive) for _ in range(count)]
+        try:
+            for _ in runs:
+                while (one := work.answers.get()) is not None:
+                    if isinstance(one, Moved):
+                        meter.add(one)
+                    else:
+                        meter.note(*one)
+        except BaseException:
+            work.give_up()
+            raise
         for run in runs:
             run.result()
 
 
-def _drive(
-    move: Move, todo: queue.SimpleQueue[StoreRef], moved: queue.SimpleQueue[Moved | None]
-) -> None:
-    """Move stores in a process of its own, until none is left or one fails."""
-    try:
-        with _Process(move) as process:
+class _Work:
+    """Stores that are moved by processes, each of which a thread drives.
+
+    Attributes:
+        answers: results; how many rows of a store were moved; ``None`` when a process has ended.
+    """
+
+    def __init__(self, move: Move, stores: Sequence[StoreRef]) -> None:
+        self._move = move
+        self._todo: queue.SimpleQueue[StoreRef] = queue.SimpleQueue()
+        for ref in stores:
+            self._todo.put(ref)
+        self._processes: list[_Process] = []
+        self.answers: queue.SimpleQueue[Moved | tuple[StoreRef, int] | None] = queue.SimpleQueue()
+
+    def drive(self) -> None:
+        """Move stores in a process of its own, until none is left or one fails."""
+        try:
+            with _Process(self._move) as process:
+                self._processes.append(process)
+                while True:
+                    try:
+                        ref = self._todo.get_nowait()
+                    except queue.Empty:
+                        return
+                    for answer in process.move(ref):
+                        self.answers.put(answer)
+        except BaseException:
+            self._leave_rest()  # the others end after their store
+            raise
+        finally:
+            self.answers.put(None)
+
+    def _leave_rest(self) -> None:
+        with suppress(queue.Empty):
             while True:
-                try:
-                    ref = todo.get_nowait()
-                except queue.Empty:
-                    return
-                moved.put(process.move(ref))
-    except BaseException:
-        with suppress(queue.Empty):  # the others end after their store
-            while True:
-                todo.get_nowait()
-        raise
-    finally:
-        moved.put(None)
+                self._todo.get_nowait()
+
+    def give_up(self) -> None:
+        """End all processes at once."""
+        self._leave_rest()  # whoever has a store has its process in the list
+        for process in self._processes:
+            process.give_up()
 
 
 class _Process:
@@ -252,20 +310,28 @@ class _Process:
 
     def _send(self, value: object) -> None:
         assert self._process.stdin is not None  # noqa: S101 - a pipe
-        with suppress(BrokenPipeError):  # its end is seen by the next answer
+        # Its end, also by ``give_up``, is seen by the next answer.
+        with suppress(BrokenPipeError, ValueError):
             pickle.dump(value, self._process.stdin)
             self._process.stdin.flush()
 
-    def move(self, ref: StoreRef) -> Moved:
-        """Move a store.
+    def move(self, ref: StoreRef) -> Iterator[Moved | tuple[StoreRef, int]]:
+        """Move a store: yield now and then how many rows were moved, and the result at last.
 
         Raises:
             CairnError: it could not be moved, or the process has ended.
         """
         self._send(ref)
+        while isinstance(answer := self._answer(ref), int):
+            yield ref, answer
+        if isinstance(answer, CairnError):
+            raise answer
+        yield cast("Moved", answer)
+
+    def _answer(self, ref: StoreRef) -> object:
         assert self._process.stdout is not None  # noqa: S101 - a pipe
         try:
-            answer = pickle.load(self._process.stdout)  # noqa: S301 - of this program
+            return pickle.load(self._process.stdout)  # noqa: S301 - of this program
         except EOFError:
             code = self._process.wait()
             raise InternalError(
@@ -273,9 +339,12 @@ class _Process:
                 store=str(ref.id),
                 next_step="repeat the command: what is done is kept",
             ) from None
-        if isinstance(answer, CairnError):
-            raise answer
-        return cast("Moved", answer)
+
+    def give_up(self) -> None:
+        """Let the process end at once, as ``_receive`` says."""
+        assert self._process.stdin is not None  # noqa: S101 - a pipe
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
 
     def __enter__(self) -> Self:
         return self
@@ -332,20 +401,22 @@ def _serve(source: BinaryIO, sink: BinaryIO) -> None:
     is_idle = threading.Event()
     is_idle.set()
     threading.Thread(target=_receive, args=(source, asked, is_idle), daemon=True).start()
-    with ExitStack() as opened:
+
+    def send(answer: object) -> None:
+        pickle.dump(answer, sink)
+        sink.flush()
+
+    with ExitStack() as opened, suppress(BrokenPipeError):  # then the other process was killed
         mover: StoreMover | None = None
         while (ref := asked.get()) is not None:
             try:
                 mover = mover or opened.enter_context(move.mover())
+                mover.on_rows = send
                 answer: object = mover.move(ref)
             except Exception as problem:  # noqa: BLE001 - the other process raises it
                 answer = unexpected(problem)
             is_idle.set()
-            try:
-                pickle.dump(answer, sink)
-                sink.flush()
-            except BrokenPipeError:  # the other process was killed
-                return
+            send(answer)
 
 
 def _receive(

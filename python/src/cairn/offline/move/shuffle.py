@@ -148,7 +148,7 @@ class Splitter(_PlacedStores):
         digests = {one.family.family: Digest() for one in rows}
         buffers: dict[str, list[tuple[StoredRows, NDArray[np.int32]]]] = {}
         buffered = stored = 0
-        for one, some in self._read(place, ref, rows):
+        for one, some in self._counted(self._read(place, ref, rows)):
             name = one.family.family
             digests[name].add(some)
             partitions = self._placement(one).of(some, self._shuffle.after)
