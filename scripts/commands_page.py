@@ -34,7 +34,7 @@ INTRODUCTION = """\
 
 The commands with a LOCATION read the checkpoint of a query: one of Cairn's, or of Spark's
 HDFS-backed or RocksDB provider. They need no Spark, and change nothing; exceptions are
-those with `--apply`, `savepoint`, and `doctor --write`. The same from Python:
+those with `--apply`, and `doctor --write`. The same from Python:
 [reader.md](reader.md).
 
 The examples read `examples/sample-checkpoint`, which is in the repository: the state of a small
@@ -119,8 +119,8 @@ EXAMPLES = {
     "gc": "cairn gc s3://bucket/checkpoint --apply",
     "repair": "cairn repair s3://bucket/checkpoint --apply",
     "restore": "cairn restore s3://bucket/checkpoint --to-batch 1200 --apply",
-    "savepoint create": "cairn savepoint create s3://bucket/checkpoint --name before-1.2",
-    "savepoint delete": "cairn savepoint delete s3://bucket/checkpoint --name before-1.2",
+    "savepoint create": "cairn savepoint create s3://bucket/checkpoint --name before-1.2 --apply",
+    "savepoint delete": "cairn savepoint delete s3://bucket/checkpoint --name before-1.2 --apply",
     "doctor": "cairn doctor s3://bucket/checkpoint --write $(cairn conf workers=2)",
     "diff": "cairn diff s3://bucket/checkpoint 100 latest --s3-endpoint https://minio:9000",
     "report": f"cairn report {SAMPLE} --to report.html",

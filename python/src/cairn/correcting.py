@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cairn.offline.erasing.erase import ErasePlan
     from cairn.offline.exchange.exporting import ExportedFile
     from cairn.offline.exchange.importing import ImportPlan
+    from cairn.offline.move.running import MoveProgress
 
 
 def export(
@@ -27,7 +28,9 @@ def export(
     partitions: Sequence[int] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     to_storage_options: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    session: Any = None,  # noqa: ANN401 - pyspark is no dependency
+    dry_run: bool = False,
+    progress: Callable[[MoveProgress], None] | None = None,
 ) -> tuple[ExportedFile, ...]:
     """Write the state of a batch as Parquet files, and return them. The checkpoint is only read.
 
@@ -45,7 +48,10 @@ def export(
         partitions: of each family; ``None``: all.
         storage_options: see ``open_checkpoint``.
         to_storage_options: those of ``to``; ``None``: the same.
-        progress: called with how much is done, and of how much.
+        session: a ``SparkSession``: each file of a folder is a task of it. Its executors need
+            Cairn, and the rights to read and write both places. ``None``: threads of this process.
+        dry_run: nothing is written; the files have neither rows nor sizes.
+        progress: called after each file, or of one file after each partition; not with a session.
 
     Raises:
         NotThereError: there is no such batch, operator or store.
@@ -54,23 +60,30 @@ def export(
         DataError: the state cannot be read; names the object.
     """
     from cairn.errors import ConfigError  # noqa: PLC0415 - see opening
-    from cairn.location import open_location  # noqa: PLC0415
-    from cairn.offline.exchange.exporting import Export, choose_states  # noqa: PLC0415
+    from cairn.offline.exchange.exporting import Export, choose_states, in_spark  # noqa: PLC0415
     from cairn.offline.exchange.file_form import SUFFIX  # noqa: PLC0415
+    from cairn.offline.move.moving import Location  # noqa: PLC0415
     from cairn.opening import open_checkpoint  # noqa: PLC0415
 
-    options = storage_options if to_storage_options is None else to_storage_options
+    source = Location(location, storage_options or {})
+    folder = Location(to, source.options if to_storage_options is None else to_storage_options)
     with open_checkpoint(location, storage_options=storage_options) as checkpoint:
         states = choose_states(checkpoint, operator, store, family, batch)
         with Export(checkpoint, states, partitions) as found:
-            if not to.endswith(SUFFIX):
-                with open_location(to, options) as target:
+            if to.endswith(SUFFIX):
+                if "://" in to:
+                    raise ConfigError(
+                        f"{to!r} is no local file", next_step="name a folder there, or a local file"
+                    )
+                return found.to_file(Path(to), progress, dry_run=dry_run)
+            with folder.open() as target:
+                if dry_run:
+                    return tuple(found.files(target).values())
+                if session is None:
                     return found.to_folder(target, progress)
-            if "://" in to:
-                raise ConfigError(
-                    f"{to!r} is no local file", next_step="name a folder there, or a local file"
-                )
-            return found.to_file(Path(to), progress)
+                if found.batch is None:  # there is no state
+                    return ()
+                return in_spark(session, source, folder, found.batch, found.files(target))
 
 
 def import_state(

@@ -22,6 +22,7 @@ def create_savepoint(
     name: str | None = None,
     batch: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
 ) -> Savepoint:
     """Keep a batch of a query of Cairn's, running or not, until its savepoint is deleted.
 
@@ -33,6 +34,7 @@ def create_savepoint(
             time.
         batch: a committed batch that is retained; ``None``: the newest.
         storage_options: see ``open_checkpoint``.
+        dry_run: nothing is stored: the savepoint is the one that there would be.
 
     Raises:
         AlreadyExistsError: there is a savepoint of this name.
@@ -46,7 +48,7 @@ def create_savepoint(
     from cairn.offline.savepoint import create  # noqa: PLC0415 - see opening
 
     with _opened(location, storage_options) as objects:
-        return create(objects, name=name, batch=batch)
+        return create(objects, name=name, batch=batch, dry_run=dry_run)
 
 
 def list_savepoints(
@@ -69,14 +71,21 @@ def list_savepoints(
 
 
 def delete_savepoint(
-    location: str, name: str, *, storage_options: Mapping[str, Any] | None = None
-) -> None:
+    location: str,
+    name: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+) -> Savepoint | None:
     """Give up a savepoint: what it kept alone goes with the next purges of the query, or ``gc``.
+
+    Returns what it was; ``None``: its object is damaged.
 
     Args:
         location: see ``create_savepoint``.
         name: its name.
         storage_options: see there.
+        dry_run: nothing is deleted.
 
     Raises:
         NotThereError: there is none of this name.
@@ -85,7 +94,7 @@ def delete_savepoint(
     from cairn.offline.savepoint import delete  # noqa: PLC0415 - see opening
 
     with _opened(location, storage_options) as objects:
-        delete(objects, name)
+        return delete(objects, name, dry_run=dry_run)
 
 
 @contextmanager

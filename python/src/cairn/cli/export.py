@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cairn.cli.exit_codes import Exit
 from cairn.cli.options import (
     CheckpointCommand,
     Place,
     Stores,
+    with_apply,
     with_batch,
     with_files,
     with_partitions,
@@ -20,7 +22,7 @@ from cairn.cli.options import (
     with_stores,
 )
 from cairn.cli.output import Field, Output, with_output
-from cairn.cli.streams import show_partitions
+from cairn.cli.streams import show_move
 from cairn.correcting import export as write_files
 
 if TYPE_CHECKING:
@@ -31,8 +33,8 @@ FIELDS = (
     Field("store", "string", "Spark's name of the store"),
     Field("family", "string", "Spark's name of the column family"),
     Field("partition", "integer or null", "whose rows the file has; null: of all"),
-    Field("rows", "integer", "how many; of a list, one per element"),
-    Field("bytes", "integer", "size of the file"),
+    Field("rows", "integer or null", "how many; of a list, one per element; null: not known yet"),
+    Field("bytes", "integer or null", "size of the file; null: as above"),
     Field("file", "string", "the file", is_whole=True),
 )
 
@@ -45,6 +47,7 @@ FIELDS = (
 @with_batch
 @with_stores
 @with_partitions
+@with_apply("Write the files. The query may run.")
 @with_output
 def export(
     place: Place,
@@ -54,12 +57,14 @@ def export(
     batch: int | None,
     stores: Stores,
     partitions: tuple[int, ...],
+    is_applied: bool,
 ) -> None:
-    """Write the state of a batch as Parquet files: all stores and families, or some.
+    """Write the state of a batch as Parquet files; without --apply, show which.
 
+    All stores and families, or some.
     A folder per family has a file per partition. The columns are those of `cairn show`, and of a
     list the place of each element. `cairn import` takes the files: their metadata say whose rows
-    they are. LOCATION is only read.
+    they are. LOCATION is only read. Exit code 3: there is something to write.
     """
     written = write_files(
         place.location,
@@ -71,9 +76,13 @@ def export(
         partitions=partitions or None,
         storage_options=place.options,
         to_storage_options=target.options,
-        progress=show_partitions,
+        dry_run=not is_applied,
+        progress=show_move,
     )
     output.write_fields(FIELDS, map(_row, written))
+    if written and not is_applied:
+        click.echo("Nothing was written. Add --apply.", err=True)
+        click.get_current_context().exit(Exit.FINDINGS)
 
 
 def _row(one: ExportedFile) -> list[object]:

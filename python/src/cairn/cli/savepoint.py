@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cairn.cli.options import CheckpointCommand, Place, with_place
+from cairn.cli.exit_codes import Exit
+from cairn.cli.options import CheckpointCommand, Place, with_apply, with_place
 from cairn.cli.output import Field, Output, with_output
 from cairn.savepoints import create_savepoint, delete_savepoint, list_savepoints
 
@@ -20,6 +21,13 @@ CREATE_FIELDS = (
     Field("name", "string", "its name"),
     Field("batch", "integer", "the batch that it keeps"),
     Field("stores", "integer", "how many stores it pins"),
+    Field("done", "boolean", "whether it is created"),
+)
+DELETE_FIELDS = (
+    Field("name", "string", "its name"),
+    Field("batch", "integer or null", "the batch that it keeps; null: its object is damaged"),
+    Field("stores", "integer or null", "how many stores it pins; null: as above"),
+    Field("done", "boolean", "whether it is deleted"),
 )
 LIST_FIELDS = (
     Field("name", "string or null", "its name; null: it was not finished, and cannot be used"),
@@ -49,11 +57,24 @@ def savepoint() -> None:
     metavar="N",
     help="The batch to keep: a committed one that is retained. Default: the newest.",
 )
+@with_apply("Create it. The query may run.")
 @with_output
-def create(place: Place, output: Output, *, name: str | None, batch: int | None) -> None:
-    """Keep a batch, until its savepoint is deleted."""
-    made = create_savepoint(place.location, name=name, batch=batch, storage_options=place.options)
-    output.write_fields(CREATE_FIELDS, [[made.name, made.batch, len(made.stores)]])
+def create(
+    place: Place, output: Output, *, name: str | None, batch: int | None, is_applied: bool
+) -> None:
+    """Keep a batch, until its savepoint is deleted; without --apply, show what is kept.
+
+    Exit code 3: there is something to keep.
+    """
+    made = create_savepoint(
+        place.location,
+        name=name,
+        batch=batch,
+        storage_options=place.options,
+        dry_run=not is_applied,
+    )
+    output.write_fields(CREATE_FIELDS, [[made.name, made.batch, len(made.stores), is_applied]])
+    _end("Nothing was created. Add --apply.", is_applied=is_applied)
 
 
 @savepoint.command("list", cls=CheckpointCommand)
@@ -72,9 +93,26 @@ def list_(place: Place, output: Output) -> None:
 @savepoint.command(cls=CheckpointCommand)
 @with_place
 @click.option("--name", metavar="NAME", required=True, help="Its name.")
-def delete(place: Place, *, name: str) -> None:
-    """Give up a savepoint: the query's next purges delete what it kept alone, or `cairn gc`."""
-    delete_savepoint(place.location, name, storage_options=place.options)
+@with_apply("Delete it. The query may run.")
+@with_output
+def delete(place: Place, output: Output, *, name: str, is_applied: bool) -> None:
+    """Give up a savepoint; without --apply, show which.
+
+    The query's next purges delete what it kept alone, or `cairn gc`. Exit code 3: there is
+    something to give up.
+    """
+    found = delete_savepoint(
+        place.location, name, storage_options=place.options, dry_run=not is_applied
+    )
+    kept = [None, None] if found is None else [found.batch, len(found.stores)]
+    output.write_fields(DELETE_FIELDS, [[name, *kept, is_applied]])
+    _end("Nothing was deleted. Add --apply.", is_applied=is_applied)
+
+
+def _end(text: str, *, is_applied: bool) -> None:
+    if not is_applied:
+        click.echo(text, err=True)
+        click.get_current_context().exit(Exit.FINDINGS)
 
 
 def _text(time: datetime | None) -> str | None:

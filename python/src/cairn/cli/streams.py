@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
@@ -34,14 +35,38 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def show_partitions(done: int, count: int) -> None:
-    """Show how many partitions of stores were read on standard error, if that is a terminal."""
-    _show(done, count, "partitions")
+class _Steps:
+    """Shows on standard error, if that is a terminal, how much is done, and how long it takes yet.
+
+    Args:
+        what: is counted.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._first = 0
+        self._began_s: float | None = None
+
+    def __call__(self, done: int, count: int, more: str = "") -> None:
+        """Show how many are done, and of how many; ``more``: what else is said of them."""
+        if not is_terminal(sys.stderr):
+            return
+        now_s = time.monotonic()
+        if self._began_s is None:
+            self._first, self._began_s = done, now_s
+        text = f"{done:,} of {count:,} {self._what}{more}"
+        if self._first < done < count:
+            left_s = (now_s - self._began_s) / (done - self._first) * (count - done)
+            text += f", {left_s:,.0f} s left"
+        click.echo(f"\r{text}    ", err=True, nl=False)
+        if done == count:
+            click.echo("", err=True)
+            self._began_s = None
 
 
-def show_steps(done: int, count: int) -> None:
-    """Show how many steps were carried out, there as well."""
-    _show(done, count, "steps")
+show_partitions = _Steps("partitions")
+show_steps = _Steps("steps")
+_show_objects = _Steps("objects")
 
 
 def show_move(progress: MoveProgress) -> None:
@@ -60,12 +85,4 @@ def show_move(progress: MoveProgress) -> None:
 
 def show_copies(done: int, count: int, done_bytes: int, count_bytes: int) -> None:
     """Show how many objects were copied, there as well."""
-    size = f"objects, {done_bytes >> 20:,} of {count_bytes >> 20:,} MiB"
-    _show(done, count, size)
-
-
-def _show(done: int, count: int, what: str) -> None:
-    if is_terminal(sys.stderr):
-        end = "\n" if done == count else ""
-        click.echo(f"\r{done:,} of {count:,} {what}", err=True, nl=False)
-        click.echo(end, err=True, nl=False)
+    _show_objects(done, count, f", {done_bytes >> 20:,} of {count_bytes >> 20:,} MiB")

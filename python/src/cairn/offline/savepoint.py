@@ -83,6 +83,7 @@ def create(
     *,
     name: str | None = None,
     batch: int | None = None,
+    dry_run: bool = False,
     clock: Clock = SYSTEM_CLOCK,
     entropy: Entropy = SYSTEM_ENTROPY,
 ) -> Savepoint:
@@ -95,6 +96,7 @@ def create(
         checkpoint: at the query's checkpoint location.
         name: ``None``: made of batch and time.
         batch: a committed one; ``None``: the newest.
+        dry_run: nothing is stored.
         clock: tells the time.
         entropy: makes the id unique.
 
@@ -113,7 +115,8 @@ def create(
     name = savepoint.checked_name(f"batch-{chosen}-{now:%Y%m%dT%H%M%SZ}" if name is None else name)
     if name in savepoint_names(checkpoint):
         raise _exists(checkpoint, name)
-    checkpoint.probe_conditional_put()
+    if not dry_run:
+        checkpoint.probe_conditional_put()
     began_ns = clock.monotonic_ns()
     view = BatchView(checkpoint, chosen)
     stores = list(cairn_stores(view))
@@ -128,6 +131,8 @@ def create(
         files=files,
         stores=tuple(one.saved for one in kept),
     )
+    if dry_run:
+        return made
     try:
         in_parallel(partial(_pin, checkpoint, made), kept, threads=THREADS)
         _require_retained(checkpoint, made, kept, clock)
@@ -152,8 +157,15 @@ def create(
     return made
 
 
-def delete(checkpoint: ObjectStore, name: str) -> None:
+def delete(checkpoint: ObjectStore, name: str, *, dry_run: bool = False) -> Savepoint | None:
     """Give up a savepoint; the next purges of the query, or ``gc``, delete what it kept alone.
+
+    Returns what it was; ``None``: its object is damaged.
+
+    Args:
+        checkpoint: at the query's checkpoint location.
+        name: its name.
+        dry_run: nothing is deleted.
 
     Raises:
         NotThereError: there is none of this name.
@@ -165,9 +177,12 @@ def delete(checkpoint: ObjectStore, name: str) -> None:
         found = read_savepoint(checkpoint, name)
     except CorruptError:
         # Which pins are its own is not known any more: they have no savepoint then.
-        checkpoint.delete([savepoint.key_of(name)])
-        return
-    _delete(checkpoint, found)
+        if not dry_run:
+            checkpoint.delete([savepoint.key_of(name)])
+        return None
+    if not dry_run:
+        _delete(checkpoint, found)
+    return found
 
 
 def _unheld(checkpoint: ObjectStore) -> Batches:

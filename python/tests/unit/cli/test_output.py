@@ -17,6 +17,7 @@ import pytest
 from cairn.cli.forms import FORMS
 from cairn.cli.output import Output, Progress
 from cairn.cli.show import limited
+from cairn.cli.streams import show_copies, show_partitions
 from cairn.errors import ConfigError, CorruptError
 
 _COLUMNS: dict[str, pa.DataType] = {"user": pa.string(), "n": pa.int64()}
@@ -165,6 +166,28 @@ def test_progress_is_for_a_terminal_that_does_not_show_the_rows(
     assert progress.rows == 200_000
     assert ("100,000 rows" in terminal.getvalue()) == is_shown
     assert terminal.getvalue().endswith("\r") == is_shown
+
+
+def test_steps_tell_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for hours wants to know for how many; work that is repeated goes on elsewhere."""
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    seconds = iter([0.0, 30.0, 40.0, 50.0, 60.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(seconds))
+
+    for done in (10, 13, 20):
+        show_partitions(done, 20)
+    show_partitions(5, 6)
+    show_copies(5, 6, 1 << 20, 1 << 22)
+
+    lines = [line.rstrip(" ") for line in terminal.getvalue().split("\r")[1:]]
+    assert lines == [
+        "10 of 20 partitions",
+        "13 of 20 partitions, 70 s left",
+        "20 of 20 partitions    \n",
+        "5 of 6 partitions",
+        "5 of 6 objects, 1 of 4 MiB",
+    ]
 
 
 @pytest.mark.parametrize(("value", "has_colour"), [(None, True), ("", True), ("1", False)])

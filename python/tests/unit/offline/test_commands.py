@@ -134,22 +134,31 @@ def test_a_savepoint_is_created_listed_and_deleted(tmp_path: Path) -> None:
     written.commit({user: (1, user) for user in range(20)})
     folder = str(written.folder)
 
-    made = run("savepoint", "create", folder, "--name", "one", "--batch", "0", "-o", "ndjson")
+    create = ("savepoint", "create", folder, "--name", "one", "--batch", "0", "-o", "ndjson")
+    delete = ("savepoint", "delete", folder, "--name", "one", "-o", "ndjson")
+    planned = run(*create)
+    none = run("savepoint", "list", folder, "-o", "json")
+    made = run(*create, "--apply")
     again = run("savepoint", "create", folder, "--name", "one")
+    shown = run(*delete)
     listed = run("savepoint", "list", folder, "-o", "ndjson")
-    deleted = run("savepoint", "delete", folder, "--name", "one")
+    deleted = run(*delete, "--apply")
     absent = run("savepoint", "delete", folder, "--name", "one")
     left = run("savepoint", "list", folder, "-o", "json")
     written.stop()
 
-    assert rows_of(made) == [{"name": "one", "batch": 0, "stores": 3}]
+    about = {"name": "one", "batch": 0, "stores": 3}
+    assert (planned.exit_code, rows_of(planned)) == (3, [about | {"done": False}])
+    assert none.stdout.strip() == "[]"
+    assert (made.exit_code, rows_of(made)) == (0, [about | {"done": True}])
+    assert (shown.exit_code, rows_of(shown)) == (3, [about | {"done": False}])
     assert (again.exit_code, absent.exit_code) == (1, 4)
     assert "there is a savepoint 'one'" in again.output
     assert "there is no savepoint 'one'; there are: none" in absent.output
     (row,) = rows_of(listed)
     assert str(row.pop("created")).endswith("+00:00")
     assert row == {"name": "one", "batch": 0, "stores": 3, "missing": 0, "status": "whole"}
-    assert (deleted.exit_code, deleted.output) == (0, "")
+    assert (deleted.exit_code, rows_of(deleted)) == (0, [about | {"done": True}])
     assert left.stdout.strip() == "[]"
 
 

@@ -367,12 +367,18 @@ def test_the_commands_print_their_plan_and_then_do_it(
     def run(*arguments: str) -> Any:  # noqa: ANN401 - click's own
         return CliRunner().invoke(main, [*arguments, "-o", "ndjson"])
 
-    exported = run("export", place, "--to", file, "--batch", "8", "--partition", "1")
+    export = ("export", place, "--to", file, "--batch", "8", "--partition", "1")
+    shown = run(*export)
+    assert not Path(file).exists()
+    exported = run(*export, "--apply")
     command = ["import", place, "--operator", "0", "--from", file, "--merge"]
     planned = run(*command)
     done = run(*command, "--apply", "--processes", "1")
 
     assert (exported.exit_code, planned.exit_code, done.exit_code) == (0, 3, 0), done.output
+    assert shown.exit_code == 3
+    unknown = {"rows": None, "bytes": None}
+    assert json.loads(shown.stdout) == json.loads(exported.stdout) | unknown
     rows = {user: row for user, row in stopped.rows[8].items() if partition_of_user(user) == 1}
     assert json.loads(exported.stdout)["rows"] == json.loads(planned.stdout)["keys"] == len(rows)
     assert "Nothing was imported" in planned.stderr

@@ -153,6 +153,7 @@ class ErasePlan(CommittedPlan):
         self,
         *,
         deletes_savepoints: bool = False,
+        session: Any = None,  # noqa: ANN401 - pyspark is no dependency
         processes: int | None = None,
         local_dir: Path | None = None,
         progress: Callable[[MoveProgress], None] | None = None,
@@ -164,7 +165,9 @@ class ErasePlan(CommittedPlan):
 
         Args:
             deletes_savepoints: ``savepoints`` are deleted; otherwise they are an error.
-            processes: of this machine; ``None``: one per processor.
+            session: a ``SparkSession``: each store is a task of it. Its executors need Cairn, and
+                the rights to read and write the checkpoint. ``None``: processes of this machine.
+            processes: how many; ``None``: one per processor.
             local_dir: on the local disk, as large as the stores that are written at a time;
                 ``None``: the folder of temporary files.
             progress: called after each store.
@@ -204,7 +207,7 @@ class ErasePlan(CommittedPlan):
                 local_dir=None if local_dir is None else str(local_dir),
                 edit=WithoutKey({name: one.key for name, one in self._matchers.items()}),
             )
-            moved = run_move(move, refs, processes=processes, progress=progress)
+            moved = run_move(move, refs, session=session, processes=processes, progress=progress)
             self._require_others(moved)
             others = unchanged_stores(self._view, frozenset(moved), COMMAND, self._clock)
             batch.finish(

@@ -4,8 +4,8 @@ Layer: offline.exchange.  Spec: docs/moving.md#export-and-import.
 
     <target>/<operator>/<store>/<family>/<partition>.parquet     ; or one file, of one family
 
-Partitions are exported by threads, some at a time. A file is written on the local disk, in row
-groups of a batch of rows, and stored whole: memory does not grow with the state.
+Partitions are exported by threads, some at a time, or by tasks of Spark. A file is written on the
+local disk, in row groups of a batch of rows, and stored whole: memory does not grow with the state.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import secrets
 import shutil
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,14 +26,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cairn.checksum import crc32c
-from cairn.errors import AlreadyExistsError, ConfigError
+from cairn.errors import AlreadyExistsError, CairnError, ConfigError, RetryableError, unexpected
 from cairn.offline.exchange.file_form import METADATA, SUFFIX, FileForm, encoded
+from cairn.offline.move.running import MoveProgress
+from cairn.opening import open_checkpoint
 from cairn.reader.families import PARTITION
 from cairn.release import RELEASE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from cairn.offline.move.moving import Location
     from cairn.reader.checkpoint import Checkpoint
     from cairn.reader.families import Family
     from cairn.reader.state import State
@@ -52,8 +56,8 @@ class ExportedFile:
         store: Spark's name of its store.
         family: Spark's name of the column family.
         partition: whose rows it has; ``None``: of all partitions.
-        rows: their number; of a list, one per element.
-        size_bytes: of the file.
+        rows: their number; of a list, one per element. ``None``: it is not written yet.
+        size_bytes: of the file; ``None``: as above.
         object_name: its URL or path.
     """
 
@@ -61,8 +65,8 @@ class ExportedFile:
     store: str
     family: str
     partition: int | None
-    rows: int
-    size_bytes: int
+    rows: int | None
+    size_bytes: int | None
     object_name: str
 
 
@@ -115,8 +119,27 @@ class Export:
         """Close the connections."""
         self.close()
 
+    def files(self, target: ObjectStore) -> dict[str, ExportedFile]:
+        """Return the files that a folder will have, by their names in it.
+
+        Raises:
+            AlreadyExistsError: the folder has a file that is none of this export.
+        """
+        planned = {
+            name: _exported(form, partition, None, None, target.object_url(name))
+            for name, (_, form, partition) in self._work().items()
+        }
+        for info in target.list(""):
+            if info.key not in planned:
+                raise AlreadyExistsError(
+                    "the target of an export is not empty",
+                    object_name=target.object_url(info.key),
+                    next_step="name another folder",
+                )
+        return planned
+
     def to_folder(
-        self, target: ObjectStore, progress: Callable[[int, int], None] | None = None
+        self, target: ObjectStore, progress: Callable[[MoveProgress], None] | None = None
     ) -> tuple[ExportedFile, ...]:
         """Write a folder per family, with a file per partition; return the files.
 
@@ -124,57 +147,64 @@ class Export:
 
         Args:
             target: where the folders are; ``close`` is the caller's.
-            progress: called with the number of files that were written, and of all.
+            progress: called after each file; its stores are the files.
 
         Raises:
             AlreadyExistsError: the target has a file that is none of this export.
             ConfigError: Parquet cannot have the rows.
             DataError: the state cannot be read; names the object.
         """
-        work = [
-            (state, form, partition)
+        names = self.files(target)
+        meter = _Meter(len(names), progress)
+
+        def write(name: str) -> ExportedFile:
+            written = self.write(target, name, local)
+            meter.add(written)
+            return written
+
+        with _local_folder() as local, ThreadPoolExecutor(_THREADS, "cairn-export") as threads:
+            return tuple(threads.map(write, names))
+
+    def write(self, target: ObjectStore, name: str, local: Path) -> ExportedFile:
+        """Write one file of a folder.
+
+        Args:
+            target: see ``to_folder``, as for the errors.
+            name: of the file, see ``files``.
+            local: a folder on the local disk.
+        """
+        state, form, partition = self._work()[name]
+        path = local / f"{secrets.token_hex(8)}{SUFFIX}"
+        try:
+            rows = self._write(path, form, partition, state, [partition])
+            size = path.stat().st_size
+            target.delete([name])
+            target.upload(name, path, crc32c=_checksum(path))
+        finally:
+            path.unlink(missing_ok=True)
+        return _exported(form, partition, rows, size, target.object_url(name))
+
+    def _work(self) -> dict[str, tuple[State, FileForm, int]]:
+        """Return what the files of a folder are made of, by their names."""
+        return {
+            f"{folder_of(form.family)}/{partition:05}{SUFFIX}": (state, form, partition)
             for state, form in zip(self._states, self._forms, strict=True)
             for partition in self._numbers(state)
-        ]
-        names = {
-            f"{folder_of(form.family)}/{partition:05}{SUFFIX}": (state, form, partition)
-            for state, form, partition in work
         }
-        for info in target.list(""):
-            if info.key not in names:
-                raise AlreadyExistsError(
-                    "the target of an export is not empty",
-                    object_name=target.object_url(info.key),
-                    next_step="name another folder",
-                )
-        lock, done = threading.Lock(), [0]
-        with ExitStack() as opened:
-            local = Path(tempfile.mkdtemp(prefix="cairn-export-"))
-            opened.callback(shutil.rmtree, local, ignore_errors=True)
-
-            def write(name: str) -> ExportedFile:
-                state, form, partition = names[name]
-                path = local / f"{secrets.token_hex(8)}{SUFFIX}"
-                try:
-                    rows = self._write(path, form, partition, state, [partition])
-                    size = path.stat().st_size
-                    target.delete([name])
-                    target.upload(name, path, crc32c=_checksum(path))
-                finally:
-                    path.unlink(missing_ok=True)
-                if progress is not None:
-                    with lock:
-                        done[0] += 1
-                        progress(done[0], len(names))
-                return _exported(form, partition, rows, size, target.object_url(name))
-
-            with ThreadPoolExecutor(_THREADS, "cairn-export") as threads:
-                return tuple(threads.map(write, names))
 
     def to_file(
-        self, path: Path, progress: Callable[[int, int], None] | None = None
+        self,
+        path: Path,
+        progress: Callable[[MoveProgress], None] | None = None,
+        *,
+        dry_run: bool = False,
     ) -> tuple[ExportedFile, ...]:
         """Write one local file with the rows of the only family; it appears when it is whole.
+
+        Args:
+            path: of the file.
+            progress: called after each partition; its stores are the partitions.
+            dry_run: nothing is written.
 
         Raises:
             ConfigError: there are several families; or Parquet cannot have the rows.
@@ -189,6 +219,8 @@ class Export:
         (form,), (state,) = self._forms, self._states
         numbers = self._numbers(state)
         only = numbers[0] if len(numbers) == 1 else None
+        if dry_run:
+            return (_exported(form, only, None, None, str(path)),)
         part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         try:
             rows = self._write(part, form, only, state, numbers, progress)
@@ -211,9 +243,10 @@ class Export:
         partition: int | None,
         state: State,
         numbers: Sequence[int],
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[MoveProgress], None] | None = None,
     ) -> int:
         """Write a file, and return the number of its rows."""
+        meter = _Meter(len(numbers), progress)
         description = form.description() | {
             "cairn": RELEASE,
             "batch": self.batch,
@@ -223,12 +256,12 @@ class Export:
         rows = 0
         try:
             with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-                for place, number in enumerate(numbers):
+                for number in numbers:
+                    before = rows
                     for batch in _batches(form, state, number):
                         rows += batch.num_rows
                         writer.write_batch(batch.cast(schema), row_group_size=_GROUP_ROWS)
-                    if progress is not None:
-                        progress(place + 1, len(numbers))
+                    meter.add(_exported(form, number, rows - before, 0, str(path)))
         except pa.ArrowNotImplementedError as problem:
             raise ConfigError(
                 f"Parquet cannot have the rows of {form.family.name}: {problem}",
@@ -242,8 +275,93 @@ def _batches(form: FileForm, state: State, partition: int) -> Iterator[pa.Record
         yield form.to_file(rows, partition)
 
 
+class _Meter:
+    """Reports how much of an export is done. Thread-safe."""
+
+    def __init__(self, files: int, report: Callable[[MoveProgress], None] | None) -> None:
+        self._files = files
+        self._report = report
+        self._began_s = time.monotonic()
+        self._done = self._rows = self._bytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, written: ExportedFile) -> None:
+        """Count a file, or a partition of one."""
+        with self._lock:
+            self._done += 1
+            self._rows += written.rows or 0
+            self._bytes += written.size_bytes or 0
+            if self._report is None:
+                return
+            left_s = (time.monotonic() - self._began_s) / self._done * (self._files - self._done)
+            self._report(MoveProgress(self._done, self._files, self._rows, self._bytes, left_s))
+
+
+@contextmanager
+def _local_folder() -> Iterator[Path]:
+    """Make a folder on the local disk, and remove it."""
+    folder = Path(tempfile.mkdtemp(prefix="cairn-export-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def in_spark(
+    session: Any,  # noqa: ANN401 - pyspark is no dependency
+    source: Location,
+    target: Location,
+    batch: int,
+    files: dict[str, ExportedFile],
+) -> tuple[ExportedFile, ...]:
+    """Write the files of a folder by tasks of Spark, one each; return them.
+
+    Args:
+        session: a ``SparkSession``.
+        source: the checkpoint.
+        target: the folder.
+        batch: whose rows they are.
+        files: what there is to write; see ``Export.files``.
+
+    Raises:
+        CairnError: what went wrong; files that were written stay.
+    """
+    context = session.sparkContext
+    tasks = context.parallelize(list(files.items()), len(files)).map(_Task(source, target, batch))
+    done: list[ExportedFile | CairnError] = tasks.collect() if files else []
+    for one in done:
+        if isinstance(one, CairnError):
+            raise one
+    return tuple(one for one in done if isinstance(one, ExportedFile))
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What a task of Spark does. An error is a result, unless Spark may try the task again."""
+
+    source: Location
+    target: Location
+    batch: int
+
+    def __call__(self, item: tuple[str, ExportedFile]) -> ExportedFile | CairnError:
+        name, file = item
+        try:
+            with (
+                open_checkpoint(self.source.url, storage_options=self.source.options) as checkpoint,
+                self.target.open() as target,
+                _local_folder() as local,
+            ):
+                state = checkpoint.state(file.operator, file.store, file.family, self.batch)
+                assert file.partition is not None  # noqa: S101 - of a folder
+                return Export(checkpoint, [state], [file.partition]).write(target, name, local)
+        except RetryableError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - the driver raises it
+            return unexpected(problem)
+
+
 def _exported(
-    form: FileForm, partition: int | None, rows: int, size: int, name: str
+    form: FileForm, partition: int | None, rows: int | None, size: int | None, name: str
 ) -> ExportedFile:
     family = form.family
     return ExportedFile(
