@@ -1,7 +1,7 @@
 """Switches off each mechanism of the product by itself, and measures what it gains.
 
     python benchmarks/ablation.py                    all mechanisms, 3 rounds: about an hour
-    python benchmarks/ablation.py --mechanisms early-frames --workloads upserts
+    python benchmarks/ablation.py --mechanisms last-keys --workloads upserts
     python benchmarks/ablation.py --quick            small sizes, one round: shows that it works
     python benchmarks/ablation.py --list
     python benchmarks/ablation.py --check            whether every patch applies and is described

@@ -3,9 +3,10 @@
 Usage: release.py [--dry-run]    --dry-run leaves the tree as it is, and goes on where a release
                                  refuses
 
-The tree must be clean, and the changelog's section `Unreleased` must have entries. `make check` and
-`make wheel` run; wheel, sdist and their checksums are in .build/wheel. Then the section gets the
-version and the day's date, and the commands of tag and upload are printed for a person to run.
+The tree must be clean, and the changelog's section `Unreleased` must have entries. `make check`,
+`make docs` and `make wheel` run; wheel, sdist and their checksums are in .build/wheel. Then the
+section gets the version and the day's date, which is committed and tagged here, and the commands of
+push and upload are printed for a person to run.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def faults(version: str) -> list[str]:
     changed = _git("status", "--porcelain")
     if changed:
         found.append(f"the tree is not clean. Next: commit or remove\n{changed}")
-    if _git("tag", "--list", f"v{version}"):
+    if _git("tag", "--list", tag_of(version)):
         found.append(f"the tag v{version} exists. Next: raise python/src/cairn/VERSION")
     project = tomllib.loads((ROOT / "python" / "pyproject.toml").read_text("utf-8"))
     source = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["source"]
@@ -79,7 +80,7 @@ def build(version: str) -> list[Path]:
     Raises:
         CalledProcessError: a step failed; its output is on the terminal.
     """
-    _run("make", "check", "wheel")
+    _run("make", "check", "docs", "wheel")
     built = sorted(BUILT.glob(f"cairn_state-{version}*"))
     _run(sys.executable, "-m", "twine", "check", "--strict", *map(str, built))
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in built]
@@ -88,9 +89,25 @@ def build(version: str) -> list[Path]:
     return built
 
 
+def tag_of(version: str) -> str:
+    """Return the tag of a version."""
+    return f"v{version}"
+
+
+def conclude(version: str) -> None:
+    """Date the changelog, commit that, and tag the commit.
+
+    Raises:
+        CalledProcessError: git refuses; its output is on the terminal.
+    """
+    CHANGELOG.write_text(dated(CHANGELOG.read_text("utf-8"), version, _today()), "utf-8")
+    _run("git", "commit", "--quiet", "--message", f"release {version}", CHANGELOG.name)
+    _run("git", "tag", "--annotate", tag_of(version), "--message", f"Cairn {version}")
+
+
 def next_steps(version: str, built: list[Path]) -> str:
     """Return what a person does now."""
-    tag = f"v{version}"
+    tag = tag_of(version)
     files = " ".join(str(path.relative_to(ROOT)) for path in built)
     return f"""
 On this commit these must have passed:
@@ -99,8 +116,6 @@ On this commit these must have passed:
 
 Then:
 
-    git commit -m 'release {version}' CHANGELOG.md
-    git tag --annotate {tag} --message 'Cairn {version}'
     git push --atomic origin HEAD {tag}
     .venv/bin/twine upload {files}
 """
@@ -117,7 +132,7 @@ def main() -> None:
         sys.exit("\n".join(f"error: {fault}" for fault in refused))
     built = build(version)
     if not is_dry:
-        CHANGELOG.write_text(dated(CHANGELOG.read_text("utf-8"), version, _today()), "utf-8")
+        conclude(version)
     print(next_steps(version, built))
     if refused:
         sys.exit("\n".join(f"a release would be refused: {fault}" for fault in refused))
