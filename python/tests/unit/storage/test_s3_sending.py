@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
 import sys
@@ -90,8 +91,14 @@ awsrequest.AWSHTTPConnection.timeout = property(lambda self: None, lambda self, 
 NO_HANDLER = "del handlers.add_expect_header"
 
 
-def put_in_new_process(stub: S3Stub, patch: str) -> list[str]:
-    """Put an object by each of two stores, after a patch of botocore; return what is logged."""
+def put_in_new_process(stub: S3Stub, patch: str, packages: Path | None = None) -> list[str]:
+    """Put an object by each of two stores, after a patch of botocore; return what is logged.
+
+    Args:
+        stub: the server.
+        patch: a piece of program, before the puts.
+        packages: a folder of packages that come before those of the environment.
+    """
     puts = f"""
 for name in ("first", "second"):
     with open_store("s3://bucket/state", {stub.settings!r}) as store:
@@ -103,6 +110,7 @@ for name in ("first", "second"):
         text=True,
         check=False,
         timeout=60,
+        env=None if packages is None else {**os.environ, "PYTHONPATH": str(packages)},
     )
     assert done.returncode == 0, done.stderr
     return done.stderr.splitlines()
@@ -112,6 +120,17 @@ for name in ("first", "second"):
 def test_the_installed_botocore_has_the_parts(stub: S3Stub) -> None:
     """If this fails, users of the release have neither the limit nor PUTs of one round trip."""
     assert put_in_new_process(stub, "") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stub", ["http"], indirect=True)
+def test_the_newest_botocore_has_the_parts(stub: S3Stub, tmp_path: Path) -> None:
+    """Pip installs it for users, also if it is newer than the release of Cairn."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--upgrade", "--target", str(tmp_path), "boto3"], check=True, timeout=300)  # noqa: S603
+    is_newest = f"import botocore; assert botocore.__file__.startswith({str(tmp_path)!r})\n"
+
+    assert put_in_new_process(stub, is_newest, tmp_path) == []
 
 
 @pytest.mark.parametrize("stub", ["http"], indirect=True)
