@@ -34,7 +34,7 @@ RENEWAL_MS = 300_000
 _RENEWAL_DIVISOR = 4
 _RETRY_MS = 30_000
 _LOOK_EVERY_S = 1.0
-_RELEASE_WAIT_S = 1.0
+RELEASE_WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class ReaderPin:
         Never raises.
         """
         self.end()
-        self._gone.wait(_RELEASE_WAIT_S)
+        self._gone.wait(RELEASE_WAIT_S)
 
     def keep(self) -> None:
         """Store, renew or delete the pin if that is due.

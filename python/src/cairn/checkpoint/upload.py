@@ -64,9 +64,9 @@ _NS_PER_MS = 1_000_000
 _SAFE_DIVISOR = 2
 _DELETED_WITHIN_NS = 10_000_000_000
 # How often the log shows the progress of an upload that takes longer than this.
-_LOG_EVERY_NS = 300 * _NS_PER_S
+LOG_EVERY_NS = 300 * _NS_PER_S
 # How often an upload looks whether its pin must be renewed, if no file ends before.
-_KEEP_PIN_EVERY_S = 1.0
+KEEP_PIN_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,14 +302,14 @@ class SnapshotUploader:
 
         def await_some(running: Collection[Future[SstFile]]) -> Collection[Future[SstFile]]:
             nonlocal logged_ns
-            ended, _ = wait(running, timeout=_KEEP_PIN_EVERY_S, return_when=FIRST_COMPLETED)
+            ended, _ = wait(running, timeout=KEEP_PIN_EVERY_S, return_when=FIRST_COMPLETED)
             try:
                 pending.keep(self._objects)
             except CairnError as failure:
                 if pending.is_lost:
                     raise
                 _LOG.warning("a pin is renewed later: %s", failure)
-            if clock.monotonic_ns() - logged_ns >= _LOG_EVERY_NS:
+            if clock.monotonic_ns() - logged_ns >= LOG_EVERY_NS:
                 logged_ns = clock.monotonic_ns()
                 self._log_progress(len(paths), pending, ref)
             return ended

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _MAX_WAIT_S = 10.0
-_MAX_CANCELLED = 1_000
+MAX_CANCELLED = 1_000
 """A begin overtakes or follows its cancellation by less than that many other cancellations."""
 
 
@@ -133,7 +133,7 @@ class Jobs:
             job = self._jobs.pop(number, None)
             if job is None:
                 self._cancelled[number] = None
-                if len(self._cancelled) > _MAX_CANCELLED:
+                if len(self._cancelled) > MAX_CANCELLED:
                     del self._cancelled[next(iter(self._cancelled))]
         if job is not None:
             job.progress.cancel()

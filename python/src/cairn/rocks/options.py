@@ -29,7 +29,7 @@ BLOCK_BYTES = 8 * 1024
 _KEPT_DIVISOR = 4
 """This part of the block cache is never lent: indexes and filters of new files need it."""
 _MIN_OPEN_FILES = 16
-_MANIFEST_BYTES = 256 * 1024
+MANIFEST_BYTES = 256 * 1024
 _ENTRIES_OF_ANY_SIZE = 0
 _NEVER = 1 << 20  # files in level 0
 _FILES_BEFORE_COMPACTION = 10
@@ -158,7 +158,7 @@ def database_options(memory: RocksMemory, *, create: bool) -> Options:
     options.set_stats_persist_period_sec(0)
     # Each snapshot contains RocksDB's manifest. It grows with each flush and each ingested file, so
     # it is replaced at this size by a new one, which has one entry per file: 170 bytes.
-    options.set_max_manifest_file_size(_MANIFEST_BYTES)
+    options.set_max_manifest_file_size(MANIFEST_BYTES)
     options.set_manifest_preallocation_size(64 * 1024)
     options.set_paranoid_checks(True)
     return options

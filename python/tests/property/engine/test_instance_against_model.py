@@ -493,7 +493,7 @@ def test_every_version_is_exactly_its_rows(
     machine: type[InstanceMachine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Put, delete, append, drop, spill, commit, abort, crash, reload, snapshot, in any order."""
-    monkeypatch.setattr(arrivals, "_MAX_UNSORTED", 3)
+    monkeypatch.setattr(arrivals, "MAX_UNSORTED", 3)
     monkeypatch.setattr(writer, "_MAX_RUNS", 2)
     monkeypatch.setattr(writer, "_PIECE_ROWS", 3)
     monkeypatch.setattr(ingestion, "_PART_ROWS", 3)

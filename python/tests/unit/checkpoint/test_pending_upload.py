@@ -98,7 +98,7 @@ def test_an_upload_longer_than_the_grace_period_completes(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first snapshot of a large state takes hours, and sweeps of others run meanwhile."""
-    monkeypatch.setattr("cairn.checkpoint.upload._KEEP_PIN_EVERY_S", 0.005)
+    monkeypatch.setattr("cairn.checkpoint.upload.KEEP_PIN_EVERY_S", 0.005)
     query.run(3)
     model = grown(query)
     world = query.world

@@ -86,7 +86,7 @@ def test_only_so_many_cancelled_numbers_are_remembered(
     calls: Calls, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most cancellations come after the end of their job: their numbers never begin."""
-    monkeypatch.setattr(jobs_module, "_MAX_CANCELLED", 2)
+    monkeypatch.setattr(jobs_module, "MAX_CANCELLED", 2)
     calls.may_end.set()
     for number in (1, 2, 3):
         jobs.cancel(number)

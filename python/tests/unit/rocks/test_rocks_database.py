@@ -615,7 +615,7 @@ def test_the_manifest_of_a_database_that_is_open_for_weeks_stays_small(
 ) -> None:
     """Each snapshot contains it: after a month with a flush per minute it had 7 MB."""
     bound = 8 * 1024  # a thirty-second of the real one
-    monkeypatch.setattr("cairn.rocks.options._MANIFEST_BYTES", bound, raising=False)
+    monkeypatch.setattr("cairn.rocks.options.MANIFEST_BYTES", bound)
     db = RocksDb(tmp_path / "db", memory, create=True, multi_families=frozenset())
     largest = 0
     for version in range(1, 201):

@@ -220,7 +220,7 @@ def test_a_filter_of_several_parts_equals_one_of_one_part(monkeypatch: pytest.Mo
         return filter_.finish()
 
     whole = block()
-    monkeypatch.setattr(bloom, "_LINES_AT_ONCE", 7)
+    monkeypatch.setattr(bloom, "LINES_AT_ONCE", 7)
 
     assert block() == whole
 

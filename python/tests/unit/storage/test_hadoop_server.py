@@ -44,7 +44,7 @@ def test_a_jvm_that_never_answers_is_ended(
     java: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A command that hangs without a word cannot be helped."""
-    monkeypatch.setattr(server, "_TIMEOUT_MS", 1000)
+    monkeypatch.setattr(server, "TIMEOUT_MS", 1000)
     pid = tmp_path / "pid"
     java.write_text(f"#!/bin/sh\necho $$ >'{pid}'\necho 'no class found' >&2\n{_FOR_EVER}")
     began = time.monotonic()
@@ -58,7 +58,7 @@ def test_a_jvm_that_never_answers_is_ended(
 
 def test_a_jvm_that_does_not_end_is_killed(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The work is done by then: the command must not fail."""
-    monkeypatch.setattr(server, "_STOP_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(server, "STOP_TIMEOUT_S", 0.1)
     java.write_text(f"#!/bin/sh\necho '{ANSWER}'\n{_FOR_EVER}")
     began = time.monotonic()
 

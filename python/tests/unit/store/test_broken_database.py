@@ -335,8 +335,8 @@ def test_a_read_in_progress_keeps_the_versions_in_memory(
     rig.until_written(1)
     commit(rig, 2, one, [(1, 0, key, b"new", 0) for key in KEYS])
     rig.until_applied(2)  # another thread sorts so many rows, and a read needs them
-    monkeypatch.setattr(reads, "_STEP_NS", 0)
-    monkeypatch.setattr(committed, "_COUNT_PAGE_ROWS", 100)
+    monkeypatch.setattr(reads, "STEP_NS", 0)
+    monkeypatch.setattr(committed, "COUNT_PAGE_ROWS", 100)
     local = rig.local
     steps: Generator[None, None, object] = (
         local.count_keys(2, 0) if is_count else rig.instance.get(9, 0, KEYS)

@@ -45,7 +45,7 @@ _write = RocksDb.write
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowWrites]:
     """Hold back the writes of large rows."""
     slow = SlowWrites()
-    monkeypatch.setattr(instance, "_MAX_PENDING_WAIT_S", 10 * LIMIT_S)
+    monkeypatch.setattr(instance, "MAX_PENDING_WAIT_S", 10 * LIMIT_S)
     # A bound method would not get the database.
     monkeypatch.setattr(RocksDb, "write", lambda db, *others: slow.write(db, *others))  # noqa: PLW0108
     yield slow

@@ -232,7 +232,7 @@ def test_an_instance_is_closed_although_the_deletion_of_its_pin_hangs(
     query: Query, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S3 may take minutes to fail; meanwhile the worker could not close the store."""
-    monkeypatch.setattr(cairn.checkpoint.reader_pins, "_RELEASE_WAIT_S", 0)
+    monkeypatch.setattr(cairn.checkpoint.reader_pins, "RELEASE_WAIT_S", 0)
     reader.rig.instance.changes.versions(ChangesRequest(1, READ - 1, READ, query.ids[READ]))
     reader.takes_long()
     reader.stop_at("delete")

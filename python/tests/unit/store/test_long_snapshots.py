@@ -185,8 +185,8 @@ def test_the_log_tells_what_a_long_upload_has_still_to_do(
     new_rig: Callable[..., Rig], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A first snapshot of hours: from its log a person sees that it moves, and when it will end."""
-    monkeypatch.setattr(upload, "_LOG_EVERY_NS", 1)
-    monkeypatch.setattr(upload, "_KEEP_PIN_EVERY_S", 0.005)
+    monkeypatch.setattr(upload, "LOG_EVERY_NS", 1)
+    monkeypatch.setattr(upload, "KEEP_PIN_EVERY_S", 0.005)
     rig = new_rig()
     ids = fill(rig, 1)
     for number in (2, 3):  # a file of its own per version

@@ -142,7 +142,7 @@ def test_a_run_finds_the_rows_of_ranges(
         ends = [*bounds[1::2], None][: len(starts)]
     run = Run(coalesce([batch(puts(keys) + puts(keys, 1))]), stride)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "_READ_ROWS_PER_KEY", rows_per_key)
+        patch.setattr(runs, "READ_ROWS_PER_KEY", rows_per_key)
 
         firsts, lasts = run.rows_of_ranges(1, starts, ends)
 
@@ -382,7 +382,7 @@ def test_rows_are_merged_as_python_merges_them(data: st.DataObject, *, are_large
 
     with pytest.MonkeyPatch.context() as patch:
         if are_large:
-            patch.setattr(merge, "_MAX_COLUMN_BYTES", 0)
+            patch.setattr(merge, "MAX_COLUMN_BYTES", 0)
         found, is_cut = merge.Layers(
             pa.array(rows, pa.binary()),
             pa.array(rows.values(), pa.binary()),

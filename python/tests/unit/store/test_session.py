@@ -341,7 +341,7 @@ def test_many_keys_are_looked_up_in_steps(
     run_steps: int,
 ) -> None:
     """4,096 keys over eight large runs in one step would occupy the event loop for 0.1 s."""
-    monkeypatch.setattr(runs, "_READ_ROWS_PER_KEY", rows_per_key)
+    monkeypatch.setattr(runs, "READ_ROWS_PER_KEY", rows_per_key)
     keys = [b"%06d" % number for number in range(4096)]
     spill = Runs(tuple(run_of(tmp_path, puts(keys[start::9], b"%d" % start)) for start in range(8)))
 
@@ -358,7 +358,7 @@ def test_many_keys_of_a_spill_are_read_as_one_by_one(
     tmp_path: Path, committed: CommittedRows, monkeypatch: pytest.MonkeyPatch, rows_per_key: int
 ) -> None:
     """A key that the search in bulk misses would be read in its committed, older value."""
-    monkeypatch.setattr(runs, "_READ_ROWS_PER_KEY", rows_per_key)
+    monkeypatch.setattr(runs, "READ_ROWS_PER_KEY", rows_per_key)
     chance = random.Random(7)
     keys = [b"%d" % chance.randrange(10**12) for _ in range(600)] + [b"", b"1", b"\xff" * 20]
     committed.add(run_in_memory(puts(keys[::2], b"c")))
@@ -416,8 +416,8 @@ def test_ranges_end_at_their_limits(
     expected.insert(5, b"00115")
 
     def read(limit_rows: int, limit_bytes: int, spilled: Runs = spill) -> tuple[list[bytes], bool]:
-        monkeypatch.setattr(reads, "_MAX_PAGE_ROWS", limit_rows)
-        monkeypatch.setattr(reads, "_MAX_RANGES_BYTES", limit_bytes)
+        monkeypatch.setattr(reads, "MAX_PAGE_ROWS", limit_rows)
+        monkeypatch.setattr(reads, "MAX_RANGES_BYTES", limit_bytes)
         yields, page = all_steps(reads.read_ranges(committed, spilled, 0, ranges, HurriedClock()))
         assert yields >= 1
         origins, keys, values = page.rows.to_pydict().values()
@@ -442,7 +442,7 @@ def test_a_page_of_ranges_that_has_no_row_is_the_last(
     write_to_database(committed, keys)
     rows = [{"op": 2, "cf": 0, "key": key, "value": None, "presence": 1} for key in keys[:30]]
     spill = Runs((run_of(tmp_path, pa.RecordBatch.from_pylist(rows, WRITES_SCHEMA)),))
-    monkeypatch.setattr(reads, "_MAX_RANGES_BYTES", 5 * 4)
+    monkeypatch.setattr(reads, "MAX_RANGES_BYTES", 5 * 4)
     ranges: list[tuple[bytes, bytes | None]] = [(b"0000", b"0002"), (b"0002", b"0033")]
     whole: list[tuple[bytes, bytes | None]] = [(b"", None)]
     for some, expected in ((ranges, keys[30:33]), (whole, keys[30:35])):
@@ -477,7 +477,7 @@ def test_appends_are_read_once_while_their_run_is_written(
     steps_before: int,
 ) -> None:
     """Between two steps the rows of a run may become rows of the database."""
-    monkeypatch.setattr(reads, "_RANGES_PER_STEP", 4)
+    monkeypatch.setattr(reads, "RANGES_PER_STEP", 4)
     committed.database.multi_families = frozenset({0})
     keys = [b"%04d" % number for number in range(40)]
     rows = [{"op": OP_APPEND, "cf": 0, "key": key, "value": b"1", "presence": 1} for key in keys]

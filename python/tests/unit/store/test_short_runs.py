@@ -300,7 +300,7 @@ def test_a_commit_waits_for_the_snapshot_that_earlier_runs_did_not_finish(
 def test_only_one_commit_of_a_run_waits(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first upload of hours must not stop each batch for ten minutes."""
     lose_uploads(job, 4 * DUE + 1)
-    monkeypatch.setattr(instance, "_REQUESTS_PER_SNAPSHOT", 0.001)
+    monkeypatch.setattr(instance, "REQUESTS_PER_SNAPSHOT", 0.001)
     rig = job.start()
     waits = []
     take_now = lineage_bound.take_now
@@ -324,7 +324,7 @@ def test_at_the_bound_of_lineages_a_run_waits_as_long_as_its_upload_moves(
 ) -> None:
     """Where each run ends before its upload, going on would never end that."""
     lose_uploads(job, 6)
-    monkeypatch.setattr(instance, "_REQUESTS_PER_SNAPSHOT", 0.001)  # 0.12 s
+    monkeypatch.setattr(instance, "REQUESTS_PER_SNAPSHOT", 0.001)  # 0.12 s
     job.conf["maxLineage"] = 6
     rig = job.start()
     objects = objects_of(rig)

@@ -67,7 +67,7 @@ def test_the_first_read_never_sorts_more_than_some_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It would wait too long after a day of tiny commits."""
-    monkeypatch.setattr(arrivals, "_MAX_UNSORTED", 3)
+    monkeypatch.setattr(arrivals, "MAX_UNSORTED", 3)
 
     commit(rig, 1, 6)
     rig.until_applied(4)

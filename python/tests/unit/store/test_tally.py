@@ -48,7 +48,7 @@ def test_a_tally_equals_the_rows_counted_one_by_one(
 ) -> None:
     """A wrong tally would be a wrong number of keys, in every later version."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_SMALL_ROWS", small_rows)
+        patch.setattr(module, "SMALL_ROWS", small_rows)
         found = tally(batch(rows).slice(skipped))
 
     rows = rows[skipped:]

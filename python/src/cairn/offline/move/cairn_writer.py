@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cairn.rocks import RocksMemory
     from cairn.storage.base import ObjectStore
 
-_RUN_BYTES = 32 << 20
+RUN_BYTES = 32 << 20
 """Keys and values that are sorted at once: a file of RocksDB."""
 _STEP_ROWS = 1 << 16
 _GRACE_MS = 3_600_000
@@ -100,7 +100,7 @@ class CairnWriter:
         self._counts[cf] += count
         self._run.append(batch)
         self._run_bytes += batch.nbytes
-        if self._run_bytes >= _RUN_BYTES:
+        if self._run_bytes >= RUN_BYTES:
             self._write_run()
 
     def _write_run(self) -> None:

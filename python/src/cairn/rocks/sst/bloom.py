@@ -34,7 +34,7 @@ _MAX_BITS = 0xFFFF0000
 _SEED = 0xBC9F1D34
 _FACTOR = 0xC6A4A793
 # One byte per bit at a time: 8 MiB.
-_LINES_AT_ONCE = 1 << 14
+LINES_AT_ONCE = 1 << 14
 _KEYS_AT_ONCE = 1 << 14
 
 
@@ -89,8 +89,8 @@ class BloomFilter:
         lines = (min(self.count * BITS_PER_KEY, _MAX_BITS) + _LINE_BITS - 1) // _LINE_BITS | 1
         line_of = hashes % np.uint32(lines)
         parts = []
-        for first in range(0, lines, _LINES_AT_ONCE):
-            count = min(_LINES_AT_ONCE, lines - first)
+        for first in range(0, lines, LINES_AT_ONCE):
+            count = min(LINES_AT_ONCE, lines - first)
             if count == lines:
                 parts.append(_bits(hashes, line_of, count))
             else:

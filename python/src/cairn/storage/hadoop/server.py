@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from cairn.protocol.calls import Json
 
 _PROGRAM: Final = "io.cairn.spark.engine.FileServer"
-_TIMEOUT_MS: Final = 120_000
-_STOP_TIMEOUT_S: Final = 10.0
+TIMEOUT_MS: Final = 120_000
+STOP_TIMEOUT_S: Final = 10.0
 _OUTPUT_CHARS: Final = 2_000
 _NEXT_STEP: Final = (
     "check that the file system is reachable, and the settings in HADOOP_CONF_DIR and of "
@@ -88,7 +88,7 @@ class FileServer:
             raise
         self.settings = {
             "file_system": str(answer["file_system"]),
-            "timeout_ms": str(_TIMEOUT_MS),
+            "timeout_ms": str(TIMEOUT_MS),
         }
         return self
 
@@ -97,7 +97,7 @@ class FileServer:
         self.connections.close()
         if self._process is not None:
             with suppress(OSError, subprocess.TimeoutExpired):
-                self._process.communicate(timeout=_STOP_TIMEOUT_S)
+                self._process.communicate(timeout=STOP_TIMEOUT_S)
             self._process.kill()
             self._process.wait()
             for pipe in (self._process.stdin, self._process.stdout):
@@ -146,13 +146,13 @@ class FileServer:
             "socket": str(path),
             "token": self._token.decode(),
             "root": self.url,
-            "timeout_ms": _TIMEOUT_MS,
+            "timeout_ms": TIMEOUT_MS,
             "conf": dict(self.conf),
         }
         assert process.stdin is not None  # noqa: S101 - pipes, see above
         assert process.stdout is not None  # noqa: S101
         answer = None
-        patience = threading.Timer(_TIMEOUT_MS / 1000, process.kill)
+        patience = threading.Timer(TIMEOUT_MS / 1000, process.kill)
         patience.start()
         try:
             with suppress(OSError):
@@ -181,7 +181,7 @@ class FileServer:
             except OSError:
                 return
             try:
-                peer.settimeout(_TIMEOUT_MS / 1000)
+                peer.settimeout(TIMEOUT_MS / 1000)
                 self._greet(peer)
             except (OSError, CairnError):
                 peer.close()

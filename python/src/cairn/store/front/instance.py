@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from cairn.store.shared.resources import WorkerResources
 
 _LARGE_CHANGELOG_BYTES = 1 << 20
-_MAX_PENDING_WAIT_S = 60.0
+MAX_PENDING_WAIT_S = 60.0
 # A commit that needs a snapshot waits for it for at most five times ``requestTimeoutMs``: half of
 # what the shim allows a commit. Maintenance, which needs none, answers sooner.
-_REQUESTS_PER_SNAPSHOT = 5
+REQUESTS_PER_SNAPSHOT = 5
 _NS_PER_S = 1_000_000_000
 _MAX_MAINTENANCE_WAIT_S = 60.0
 _CANCEL_CHECK_S = 0.1
@@ -150,7 +150,7 @@ class ProviderInstance:
         """
         state, resources = self.state, self._resources
         conf, now_ns = state.checkpoint.conf, resources.clock.monotonic_ns
-        snapshot_wait_s = _REQUESTS_PER_SNAPSHOT * conf.frame_timeout_ms / 1000
+        snapshot_wait_s = REQUESTS_PER_SNAPSHOT * conf.frame_timeout_ms / 1000
         began_ns = now_ns()
         try:
             if request.frames or not state.checkpoint.has_checkpoint_ids:
@@ -170,7 +170,7 @@ class ProviderInstance:
                 began_ns = now_ns()
                 # Beside the rows of the store that is writing, for which this one need not wait.
                 resources.event_loop.post(state.local.writer.write_runs)
-                resources.pending.wait(state.local, _MAX_PENDING_WAIT_S)
+                resources.pending.wait(state.local, MAX_PENDING_WAIT_S)
                 answer.memory_wait_ns = now_ns() - began_ns
             if request.snapshot or lineage_bound.holds_commit(state):
                 began_ns = now_ns()

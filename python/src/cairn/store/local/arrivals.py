@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SORT_WAIT_S = 0.001
 # The first read after many commits sorts their deltas.
-_MAX_UNSORTED = 64
+MAX_UNSORTED = 64
 
 
 class OpenStore(Protocol):
@@ -96,7 +96,7 @@ class Arrivals:
     def admit(self) -> None:
         """Note the deltas that have arrived, and whether they must be sorted."""
         self._take_empty()
-        if len(self._deltas) > _MAX_UNSORTED:
+        if len(self._deltas) > MAX_UNSORTED:
             self.need(self._deltas[-1].last)
         elif self._deltas:
             self.applied_through = self._deltas[-1].last

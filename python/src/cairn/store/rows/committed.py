@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MIN_MERGED_ROWS = 256
 # Rows of the database that are merged at once: each costs as much as five of a run.
 _MAX_DATABASE_ROWS = 2048
-_COUNT_PAGE_ROWS = 4096
+COUNT_PAGE_ROWS = 4096
 _COUNT_PAGE_BYTES = 1 << 20
 
 
@@ -196,7 +196,7 @@ class CommittedRows:
                     start,
                     inclusive=start is None,
                     end=None,
-                    limit_rows=_COUNT_PAGE_ROWS,
+                    limit_rows=COUNT_PAGE_ROWS,
                     limit_bytes=_COUNT_PAGE_BYTES,
                 )
             )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _BYTES = pa.binary()
 # Arrow counts the bytes of a column in 32 bits, and single values may have 1 GiB.
-_MAX_COLUMN_BYTES = 1 << 30
+MAX_COLUMN_BYTES = 1 << 30
 _COMMITTED, _SPILL = np.uint8(ORIGIN_COMMITTED), np.uint8(ORIGIN_SPILL)
 
 
@@ -64,7 +64,7 @@ class Layers:
             _sizes([self.keys, *(layer["key"] for layer in self.writes)]),
             _sizes([self.values, *(layer["value"] for layer in self.writes)]),
         )
-        if (ops == OP_APPEND).any() or int(sizes.sum()) > _MAX_COLUMN_BYTES:
+        if (ops == OP_APPEND).any() or int(sizes.sum()) > MAX_COLUMN_BYTES:
             return self._merged_one_by_one(limits)
         keys = self._column("key", self.keys)
         of_one_family = pa.array(np.zeros(len(ops), np.uint8))

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 # Bound of the values in one reply to GET; only a single larger value may exceed it.
 _MAX_GET_BYTES = 16 << 20
-_MAX_PAGE_ROWS = 16_384
+MAX_PAGE_ROWS = 16_384
 _MAX_PAGE_BYTES = 4 << 20
-_MAX_RANGES_BYTES = 1 << 20
-_STEP_NS = 2_000_000
+MAX_RANGES_BYTES = 1 << 20
+STEP_NS = 2_000_000
 _STRIDE_KEYS = 512
 # Rows that a step of a scan over runs reads of each of them.
 _MERGE_STRIDE_ROWS = 8192
-_RANGES_PER_STEP = 256
+RANGES_PER_STEP = 256
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def read_keys(
     spilled = yield from spill.find_many(cf, keys)
     searched: Runs | None = None
     hits: dict[int, Hit] = {}
-    step_end_ns = clock.monotonic_ns() + _STEP_NS
+    step_end_ns = clock.monotonic_ns() + STEP_NS
     origins = bytearray()
     values: list[bytes | None] = []
     size = 0
@@ -78,7 +78,7 @@ def read_keys(
     while len(values) < len(keys) and size < _MAX_GET_BYTES:
         if clock.monotonic_ns() >= step_end_ns:
             yield
-            step_end_ns = clock.monotonic_ns() + _STEP_NS
+            step_end_ns = clock.monotonic_ns() + STEP_NS
         while searched is not rows.runs:
             # Between two steps others may enter the database: it then has their appends.
             searched = rows.runs
@@ -168,11 +168,11 @@ def read_page(
     rows: CommittedRows, spill: Runs, request: ScanRequest, clock: Clock
 ) -> Generator[None, None, Page]:
     """Steps that return one page of a scan. It is empty only when nothing follows."""
-    limit_rows = max(1, min(request.limit_rows or _MAX_PAGE_ROWS, _MAX_PAGE_ROWS))
+    limit_rows = max(1, min(request.limit_rows or MAX_PAGE_ROWS, MAX_PAGE_ROWS))
     limit_bytes = max(1, min(request.limit_bytes or _MAX_PAGE_BYTES, _MAX_PAGE_BYTES))
     parts: list[pa.RecordBatch] = []
     count = size = 0
-    step_end_ns = clock.monotonic_ns() + _STEP_NS
+    step_end_ns = clock.monotonic_ns() + STEP_NS
     while True:
         # Over runs in strides: they may have deleted most of the rows in the range. The stride does
         # not become shorter with the rows that are left to find, of which each may have few.
@@ -190,7 +190,7 @@ def read_page(
         request = replace(request, start=page.through, inclusive=False)
         if clock.monotonic_ns() >= step_end_ns:
             yield
-            step_end_ns = clock.monotonic_ns() + _STEP_NS
+            step_end_ns = clock.monotonic_ns() + STEP_NS
 
 
 class _RangeReader:
@@ -246,7 +246,7 @@ class _RangeReader:
             ``None`` if the first range must be read as a scan of its own: it has too many rows in
             runs, or all rows that were found are deleted there.
         """
-        last = min(len(self._ranges), place + _RANGES_PER_STEP)
+        last = min(len(self._ranges), place + RANGES_PER_STEP)
         while self._is_too_much(place, last):
             if last == place + 1:
                 return None
@@ -277,7 +277,7 @@ class _RangeReader:
         for run, firsts, lasts in self._layers:
             row_count += int((lasts[some] - firsts[some]).sum())
             size += run.page_bytes(firsts[some], lasts[some])
-        return row_count > _MAX_PAGE_ROWS // 4 or size > _MAX_RANGES_BYTES
+        return row_count > MAX_PAGE_ROWS // 4 or size > MAX_RANGES_BYTES
 
 
 def _numbers(firsts: RowNumbers, lasts: RowNumbers) -> RowNumbers:
@@ -301,13 +301,13 @@ def read_ranges(
     parts: list[pa.RecordBatch] = []
     count = size = place = 0
     more = False
-    step_end_ns = clock.monotonic_ns() + _STEP_NS
-    while place < len(ranges) and not more and count < _MAX_PAGE_ROWS and size < _MAX_RANGES_BYTES:
+    step_end_ns = clock.monotonic_ns() + STEP_NS
+    while place < len(ranges) and not more and count < MAX_PAGE_ROWS and size < MAX_RANGES_BYTES:
         if clock.monotonic_ns() >= step_end_ns:
             yield
-            step_end_ns = clock.monotonic_ns() + _STEP_NS
+            step_end_ns = clock.monotonic_ns() + STEP_NS
         yield from reader.find_layers()
-        limits = (_MAX_PAGE_ROWS - count, _MAX_RANGES_BYTES - size)
+        limits = (MAX_PAGE_ROWS - count, MAX_RANGES_BYTES - size)
         part = None if reader.is_one_by_one else reader.read(place, limits)
         if part is None:
             start, end = ranges[place]

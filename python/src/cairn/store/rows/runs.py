@@ -36,7 +36,7 @@ _WORD_BYTES = _WORD.size
 # Fewer keys are found faster one by one.
 _BULK_KEYS = 16
 # To find a key alone in a mapped file takes as long as to read so many of its keys in a row.
-_READ_ROWS_PER_KEY = 256
+READ_ROWS_PER_KEY = 256
 # So many keys are found one by one in a step.
 _STRIDE_KEYS = 64
 # Fewer words are compared faster one by one.
@@ -336,7 +336,7 @@ class Run:
 
     def suits_bulk(self, key_count: int) -> bool:
         """Return whether so many keys are found faster together than one by one."""
-        return self._stride == 1 or self.rows.num_rows <= key_count * _READ_ROWS_PER_KEY
+        return self._stride == 1 or self.rows.num_rows <= key_count * READ_ROWS_PER_KEY
 
     def first_rows(
         self,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PRESENCES = (PRESENCE_UNKNOWN, PRESENCE_PRESENT, PRESENCE_ABSENT)
 _CF_BYTES = 2
 # Up to here, bytes are counted faster than numpy's functions are called.
-_SMALL_ROWS = 4096
+SMALL_ROWS = 4096
 
 
 class Tally:
@@ -110,7 +110,7 @@ def tally(rows: pa.RecordBatch) -> Tally:
         _bytes(rows.column(name), count * width)
         for name, width in (("op", 1), ("cf", _CF_BYTES), ("presence", 1))
     )
-    is_small = count <= _SMALL_ROWS
+    is_small = count <= SMALL_ROWS
     if is_small and ops == ops[:1] * count and cfs == cfs[:_CF_BYTES] * count:
         found = {presence: presences.count(presence) for presence in _PRESENCES}
         if sum(found.values()) == count:

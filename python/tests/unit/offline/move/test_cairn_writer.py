@@ -104,7 +104,7 @@ def test_rows_in_any_order_need_little_memory(
     writing: Writing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A partition of gigabytes is sorted on the local disk."""
-    monkeypatch.setattr(cairn_writer, "_RUN_BYTES", 20_000)
+    monkeypatch.setattr(cairn_writer, "RUN_BYTES", 20_000)
     keys = list(range(20_000))
     random.Random(5).shuffle(keys)
     even = {row(number): row(number, 2) for number in keys}
