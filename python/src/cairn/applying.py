@@ -82,14 +82,19 @@ def apply_in_arrow_with_state(
             next_step="write them as columns, such as 'key bigint, count bigint'",
         )
     made: Any = ArrowStateFunction(
-        func, takes_chunk=_takes_chunk(func), output=output, state=state, timeout=timeout
+        func, takes_chunk=takes_chunk(func), output=output, state=state, timeout=timeout
     )
     frame = grouped.applyInPandasWithState(made, output, state, mode, timeout)
     _check_names(frame, output, state)
     return frame
 
 
-def _takes_chunk(func: Callable[..., Any]) -> bool:
+def takes_chunk(func: Callable[..., Any]) -> bool:
+    """Return whether a function of ``apply_in_arrow_with_state`` takes a ``Chunk``, too.
+
+    Raises:
+        ConfigError: it has neither two nor three positional parameters without default.
+    """
     from cairn.errors import ConfigError  # noqa: PLC0415
 
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -509,7 +509,7 @@ class Checkpoint:
                 if before is not None:
                     raise
                 continue
-            if rows.num_rows if before is None else not _are_same(rows, before):
+            if rows.num_rows if before is None else not are_same_rows(rows, before):
                 yield KeyChange(batch, before, rows)
             before = rows
 
@@ -568,8 +568,11 @@ class Checkpoint:
         return f"Checkpoint({self.location!r})"
 
 
-def _are_same(one: pa.Table, other: pa.Table) -> bool:
-    """Return whether two tables have the same rows: to Arrow, NaN is not even itself."""
+def are_same_rows(one: pa.Table, other: pa.Table) -> bool:
+    """Return whether two tables have the same rows in the same order, with NaN equal to itself.
+
+    To Arrow, NaN is not even itself.
+    """
     if one.schema != other.schema or one.num_rows != other.num_rows:
         return False
     columns = zip(one.combine_chunks().columns, other.combine_chunks().columns, strict=True)

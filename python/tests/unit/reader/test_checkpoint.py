@@ -22,7 +22,7 @@ from cairn.errors import (
     NotThereError,
     UnsupportedStateError,
 )
-from cairn.reader.checkpoint import Checkpoint, _are_same
+from cairn.reader.checkpoint import Checkpoint, are_same_rows
 from cairn.reader.families import Column
 from cairn.reader.state import are_equal, scalar_of
 from cairn.reader.stores.base import ReadLimits, StoreRows
@@ -355,7 +355,7 @@ def test_nan_is_the_same_value_in_the_next_batch(
         pa.table({"n": [1] * len(cells), "x": pa.array(cells, kind)}) for cells in (one, other)
     ]
 
-    assert _are_same(*tables) == is_same
+    assert are_same_rows(*tables) == is_same
 
 
 def test_a_history_begins_where_the_state_is_still_there(

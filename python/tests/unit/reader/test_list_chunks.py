@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from cairn.reader.stores.cairn import _chunks
+from cairn.reader.stores.cairn import joined_chunks
 from cairn.rocks import keys as layout
 
 LISTS = 3
@@ -29,7 +29,7 @@ def test_the_chunks_of_a_list_become_one_in_their_order() -> None:
 
     found = [
         row
-        for entries in _chunks(iter(batches))
+        for entries in joined_chunks(iter(batches))
         for row in zip(entries.keys.to_pylist(), entries.values.to_pylist(), strict=True)
     ]
 

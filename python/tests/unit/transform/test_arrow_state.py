@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from cairn import Chunk, apply_in_arrow_with_state
-from cairn.applying import _takes_chunk
+from cairn.applying import takes_chunk
 from cairn.errors import ArrowStateError, ConfigError
 from cairn.transform.arrow_state import ArrowStateFunction
 
@@ -89,7 +89,7 @@ def called(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Call a function for chunks; return its rows and what is stored, without the padding."""
     function = ArrowStateFunction(
-        func, takes_chunk=_takes_chunk(func), output=output, state=state, timeout=timeout
+        func, takes_chunk=takes_chunk(func), output=output, state=state, timeout=timeout
     )
     rows, stored = [], []
     for batch in function.results(iter(batches), facts(**of_chunk)):
@@ -436,11 +436,11 @@ def test_a_result_that_is_no_pair_of_tables_is_refused() -> None:
 
 def test_the_number_of_parameters_is_checked_when_the_plan_is_made() -> None:
     """A parameter with a default value is the user's own."""
-    assert not _takes_chunk(lambda rows, state, mine=1: None)
-    assert _takes_chunk(lambda rows, state, chunk, *, more=2: None)
+    assert not takes_chunk(lambda rows, state, mine=1: None)
+    assert takes_chunk(lambda rows, state, chunk, *, more=2: None)
     for wrong in (lambda: None, lambda rows: None, lambda a, b, c, d: None, lambda *many: None):
         with pytest.raises(ConfigError, match="positional parameters without default"):
-            _takes_chunk(wrong)
+            takes_chunk(wrong)
 
 
 def test_a_session_without_the_extension_is_refused_before_a_plan_is_made() -> None:

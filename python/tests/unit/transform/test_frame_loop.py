@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pyspark.sql.conversion import ArrowBatchTransformer
 from pyspark.sql.types import LongType, StringType, StructType
 
 from cairn.transform.facts import Facts
@@ -73,12 +74,17 @@ def a_batch(chance: random.Random, keys: list[int], *, null_one_in: int) -> pa.R
     return pa.RecordBatch.from_pydict(columns)
 
 
-def of_tuples(loop: FrameLoop, batches: list[pa.RecordBatch], limit: int) -> Iterator[Any]:
+def of_tuples(of_task: Facts, batches: list[pa.RecordBatch], limit: int) -> Iterator[Any]:
     """Return the frames as Spark's worker makes them."""
 
     def rows() -> Iterator[tuple[Any, Any]]:
         for batch in batches:
-            for row in loop._to_pandas(batch).itertuples(index=False):  # noqa: SLF001
+            series = ArrowBatchTransformer.to_pandas(
+                batch,
+                timezone=of_task.conf.timezone or "UTC",
+                prefer_int_ext_dtype=of_task.conf.prefer_int_ext_dtype,
+            )
+            for row in pd.concat(series, axis=1).itertuples(index=False):
                 yield (row[0],), row
 
     for key, group in itertools.groupby(rows(), key=lambda pair: pair[0]):
@@ -109,7 +115,7 @@ def test_frames_equal_those_of_tuples(null_one_in: int, limit: int) -> None:
         for frame in frames
     ]
 
-    expected = list(of_tuples(loop, batches, limit))
+    expected = list(of_tuples(made, batches, limit))
     assert [key for key, _ in groups] == [key for key, _ in expected]
     for (_, frame), (_, other) in zip(groups, expected, strict=True):
         pd.testing.assert_frame_equal(frame, other)

@@ -448,7 +448,7 @@ def _base_streams(
     if not column.multi:
         return [SortedStream(rows)]
     bounds = layout.chunk_bounds(column.id, start=start, inclusive=True, end=end)
-    return [SortedStream(rows), SortedStream(_chunks(base.scan(*bounds)))]
+    return [SortedStream(rows), SortedStream(joined_chunks(base.scan(*bounds)))]
 
 
 def _base_parts(base: Tables, column: ColumnFamily, key: bytes) -> list[bytes]:
@@ -457,7 +457,7 @@ def _base_parts(base: Tables, column: ColumnFamily, key: bytes) -> list[bytes]:
     found = [] if entry is None or entry.value is None else [entry.value]
     if column.multi:
         bounds = layout.chunk_bounds(column.id, start=key, inclusive=True, end=key + b"\0")
-        for part in _chunks(base.scan(*bounds)):
+        for part in joined_chunks(base.scan(*bounds)):
             found += cast("list[bytes]", part.values.to_pylist())
     return found
 
@@ -467,7 +467,7 @@ def _whole(newest_first: list[bytes]) -> bytes | None:
     return b"".join(reversed(newest_first)) if newest_first else None
 
 
-def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[Entries]:
+def joined_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[Entries]:
     """Yield the chunks of lists as appends; the chunks of one list become one."""
     names: list[bytes] = []
     parts: list[list[bytes]] = []
