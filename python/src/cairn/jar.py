@@ -9,9 +9,9 @@ from cairn.errors import ConfigError
 from cairn.spark_minor import installed_minor, require_supported
 
 _PACKAGE = Path(__file__).resolve().parent
-_PACKAGED = _PACKAGE / "jars"
+PACKAGED = _PACKAGE / "jars"
 # A checkout has the package at python/src/cairn. An installed one may be right below the root.
-_BUILT = _PACKAGE.parent.parent.parent / "jvm-shim" / "build"
+BUILT = _PACKAGE.parent.parent.parent / "jvm-shim" / "build"
 
 
 def jar_path(spark: str | None = None) -> Path:
@@ -28,7 +28,7 @@ def jar_path(spark: str | None = None) -> Path:
     """
     minor = require_supported(spark) if spark else installed_minor()
     name = f"cairn-shim-{minor}.jar"
-    jars = (_BUILT / minor / "libs" / name, _PACKAGED / name)
+    jars = (BUILT / minor / "libs" / name, PACKAGED / name)
     for jar in jars:
         if jar.is_file():
             return jar.resolve()

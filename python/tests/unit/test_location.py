@@ -48,8 +48,8 @@ def test_another_file_system_needs_a_java(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     jar = tmp_path / "cairn-shim-4.3.jar"
     jar.touch()
-    monkeypatch.setattr("cairn.jar._BUILT", tmp_path / "absent")
-    monkeypatch.setattr("cairn.jar._PACKAGED", tmp_path)
+    monkeypatch.setattr("cairn.jar.BUILT", tmp_path / "absent")
+    monkeypatch.setattr("cairn.jar.PACKAGED", tmp_path)
 
     with pytest.raises(ConfigError, match="JAVA_HOME"):
         open_location("hdfs://host/ck")

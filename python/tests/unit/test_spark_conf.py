@@ -3,6 +3,7 @@
 import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -12,7 +13,41 @@ from cairn import spark_conf as spark_conf_function
 from cairn.errors import ConfigError
 
 PREFIX = "spark.sql.streaming.stateStore."
-MODULE = sys.modules["cairn.spark_conf"]  # the package has the function under this name
+
+
+class StartedJvm:
+    """PySpark's view of a JVM that runs: what `cairn.spark_conf` asks it.
+
+    Args:
+        monkeypatch: gives the view to PySpark.
+        has_jar: whether the JVM has Cairn's jar; an error: it has ended.
+        settings: of `spark-submit`.
+    """
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        has_jar: bool | Exception,
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        self._has_jar = has_jar
+        pairs = [
+            SimpleNamespace(_1=lambda name=name: name, _2=lambda value=value: value)
+            for name, value in (settings or {}).items()
+        ]
+        spark = SimpleNamespace(util=SimpleNamespace(Utils=self))
+        self.org = SimpleNamespace(apache=SimpleNamespace(spark=spark))
+        self.SparkConf = lambda _: SimpleNamespace(getAll=lambda: pairs)
+        monkeypatch.setattr("pyspark.SparkContext._gateway", object())
+        monkeypatch.setattr("pyspark.SparkContext._jvm", self)
+
+    def classIsLoadable(self, name: str) -> bool:  # noqa: N802 - Spark's name
+        """Return whether the JVM has a class."""
+        assert name == "io.cairn.spark.CairnStateStoreProvider"
+        if isinstance(self._has_jar, Exception):
+            raise self._has_jar
+        return self._has_jar
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +56,7 @@ def _an_installation_with_its_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     jar = tmp_path / "4.3" / "libs" / "cairn-shim-4.3.jar"
     jar.parent.mkdir(parents=True)
     jar.touch()
-    monkeypatch.setattr("cairn.jar._BUILT", tmp_path)
+    monkeypatch.setattr("cairn.jar.BUILT", tmp_path)
     monkeypatch.setattr("cairn.jar.installed_minor", lambda: "4.3")
     for name in ("PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT", "MASTER"):
         monkeypatch.delenv(name, raising=False)
@@ -58,11 +93,12 @@ def test_a_submitted_job_keeps_the_jars_of_its_command(monkeypatch: pytest.Monke
     assert "spark.jars" not in spark_conf_function({"spark.jars": "/kafka.jar"})
 
 
-def submit(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
+def submit(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], *, has_jar: bool = True
+) -> None:
     """Let `spark-submit` have started the JVM with these settings."""
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    monkeypatch.setattr(MODULE, "_is_loadable", lambda _: True)
-    monkeypatch.setattr(MODULE, "_submitted", lambda: settings)
+    StartedJvm(monkeypatch, has_jar=has_jar, settings=settings)
 
 
 def test_a_submitted_job_keeps_the_settings_of_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +126,7 @@ def test_a_submitted_job_keeps_the_settings_of_its_command(monkeypatch: pytest.M
 
 def test_a_job_submitted_without_the_jar_says_what_to_add(monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver's class path is complete when the job begins: a class would be missing later."""
-    submit(monkeypatch, {})
-    monkeypatch.setattr(MODULE, "_is_loadable", lambda _: False)
+    submit(monkeypatch, {}, has_jar=False)
 
     with pytest.raises(ConfigError, match=r'without Cairn\'s jar.*--jars "\$\(cairn jar\)"'):
         spark_conf_function()
@@ -99,8 +134,7 @@ def test_a_job_submitted_without_the_jar_says_what_to_add(monkeypatch: pytest.Mo
 
 def test_an_earlier_session_without_the_jar_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """`spark.jars` comes too late for a JVM that runs: the query would miss a class."""
-    monkeypatch.setattr("pyspark.SparkContext._gateway", object())
-    monkeypatch.setattr(MODULE, "_is_loadable", lambda _: False)
+    StartedJvm(monkeypatch, has_jar=False)
 
     with pytest.raises(ConfigError, match=r"earlier Spark session.*start Python again"):
         spark_conf_function()
@@ -108,8 +142,7 @@ def test_an_earlier_session_without_the_jar_is_named(monkeypatch: pytest.MonkeyP
 
 def test_an_earlier_session_with_the_jar_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """A notebook calls it again."""
-    monkeypatch.setattr("pyspark.SparkContext._gateway", object())
-    monkeypatch.setattr(MODULE, "_is_loadable", lambda _: True)
+    StartedJvm(monkeypatch, has_jar=True)
 
     assert spark_conf_function()["spark.jars"] == str(cairn.jar_path())
 
@@ -123,12 +156,7 @@ def test_a_pyspark_that_starts_no_jvm_is_no_fault(monkeypatch: pytest.MonkeyPatc
 
 def test_a_jvm_that_has_ended_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of it; the next session starts another one, or says why not."""
-
-    def ended(_: str) -> bool:
-        raise Py4JNetworkError("the JVM has ended")
-
-    monkeypatch.setattr("pyspark.SparkContext._gateway", object())
-    monkeypatch.setattr(MODULE, "_is_loadable", ended)
+    StartedJvm(monkeypatch, has_jar=Py4JNetworkError("the JVM has ended"))
 
     assert spark_conf_function()["spark.jars"] == str(cairn.jar_path())
 
@@ -279,8 +307,8 @@ def test_an_installation_without_the_jar_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Without it the job would fail later, with a ClassNotFoundException of an executor."""
-    monkeypatch.setattr("cairn.jar._BUILT", tmp_path / "absent")
-    monkeypatch.setattr("cairn.jar._PACKAGED", tmp_path / "absent")
+    monkeypatch.setattr("cairn.jar.BUILT", tmp_path / "absent")
+    monkeypatch.setattr("cairn.jar.PACKAGED", tmp_path / "absent")
 
     with pytest.raises(ConfigError, match="no shim jar"):
         spark_conf_function()

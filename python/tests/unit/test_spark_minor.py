@@ -87,8 +87,8 @@ def test_each_minor_has_its_jar(no_spark: pytest.MonkeyPatch, tmp_path: Path) ->
     """One wheel has the jars of all minors side by side."""
     for minor in SUPPORTED:
         (tmp_path / f"cairn-shim-{minor}.jar").touch()
-    no_spark.setattr("cairn.jar._PACKAGED", tmp_path)
-    no_spark.setattr("cairn.jar._BUILT", tmp_path / "absent")
+    no_spark.setattr("cairn.jar.PACKAGED", tmp_path)
+    no_spark.setattr("cairn.jar.BUILT", tmp_path / "absent")
 
     jars = [f"cairn-shim-{minor}.jar" for minor in SUPPORTED]
     assert [jar_path(minor).name for minor in SUPPORTED] == jars
@@ -112,4 +112,4 @@ def test_the_package_may_be_right_below_the_root() -> None:
 
     exec(Path(jar.__file__).read_text(), names)  # noqa: S102 - the module itself
 
-    assert names["_PACKAGED"] == Path("/cairn/jars")
+    assert names["PACKAGED"] == Path("/cairn/jars")

@@ -27,8 +27,8 @@ def test_jar_prints_the_path_and_nothing_else(
     """`spark-submit --jars $(cairn jar)` takes every word of the output as a jar."""
     jar = tmp_path / "cairn-shim-4.2.jar"
     jar.touch()
-    monkeypatch.setattr("cairn.jar._BUILT", tmp_path / "absent")
-    monkeypatch.setattr("cairn.jar._PACKAGED", tmp_path)
+    monkeypatch.setattr("cairn.jar.BUILT", tmp_path / "absent")
+    monkeypatch.setattr("cairn.jar.PACKAGED", tmp_path)
 
     result = CliRunner().invoke(main, ["jar", "--spark", "4.2"])
 
@@ -38,8 +38,8 @@ def test_jar_prints_the_path_and_nothing_else(
 
 def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No traceback where the user can correct the fault; the shell reads an empty output."""
-    monkeypatch.setattr("cairn.jar._BUILT", tmp_path / "absent")
-    monkeypatch.setattr("cairn.jar._PACKAGED", tmp_path / "absent")
+    monkeypatch.setattr("cairn.jar.BUILT", tmp_path / "absent")
+    monkeypatch.setattr("cairn.jar.PACKAGED", tmp_path / "absent")
 
     result = CliRunner().invoke(main, ["jar"])
 

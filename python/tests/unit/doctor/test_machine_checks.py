@@ -199,8 +199,8 @@ def test_the_jar_must_be_of_this_release(
 ) -> None:
     """Shim and engine of two releases do not understand each other."""
     file = tmp_path / f"cairn-shim-{installed_minor()}.jar"
-    monkeypatch.setattr(jar, "_BUILT", tmp_path / "nowhere")
-    monkeypatch.setattr(jar, "_PACKAGED", tmp_path)
+    monkeypatch.setattr(jar, "BUILT", tmp_path / "nowhere")
+    monkeypatch.setattr(jar, "PACKAGED", tmp_path)
     if content is None:
         file.write_bytes(b"no zip")
     elif content != "absent":
