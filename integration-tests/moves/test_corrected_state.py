@@ -290,7 +290,7 @@ def test_a_query_on_s3_goes_on_from_imported_rows_and_without_a_key(
 ) -> None:
     """The files are there, too. All objects that have the key are deleted."""
     # The age of an object of S3 is that of its PUT: a person waits.
-    monkeypatch.setattr("cairn.offline.hold._QUIET_S", 0)
+    monkeypatch.setattr("cairn.offline.hold.QUIET_S", 0)
     options = s3_bucket.settings
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)

@@ -69,7 +69,7 @@ def test_a_query_goes_on_on_another_storage(
 ) -> None:
     """The source is on one, the target on the other; then its objects are all that is there."""
     # The age of an object is that of its PUT: a person waits.
-    monkeypatch.setattr("cairn.offline.hold._QUIET_S", 0)
+    monkeypatch.setattr("cairn.offline.hold.QUIET_S", 0)
     expected = run_unmoved(BY_NAME[name], tmp_path / "unmoved")
     events = Events(tmp_path / "input")
     before: tuple[Storage, Run] | None = None

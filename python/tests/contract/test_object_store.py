@@ -472,7 +472,7 @@ def test_an_object_is_copied_to_and_from_another_storage(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     """A large one by way of a file."""
-    monkeypatch.setattr("cairn.storage.copying._IN_MEMORY_BYTES", limit)
+    monkeypatch.setattr("cairn.storage.copying.IN_MEMORY_BYTES", limit)
     other = MemoryStore("memory://x/y", MemoryBucket())
     data = b"0123456789" * 10
     other.put("a", data)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _ENTRY_BYTES_MAX = 64 << 20
-_QUIET_S = 60
+QUIET_S = 60
 """A query that has written to its logs so lately seems to be running."""
 _TOKEN_BYTES = 8
 _of_this_process: set[str] = set()
@@ -191,7 +191,7 @@ class Holding:
     def _entry(self, *, is_left: bool = False) -> bytes:
         pid = os.getpid()
         now_ms = int(self._clock.now().timestamp() * 1000)
-        process = _process(pid)
+        process = identity_of(pid)
         host = socket.gethostname()
         return hold_format.encode(
             Hold(self._command, host, pid, process, self.token, now_ms, self._is_new, is_left)
@@ -201,7 +201,7 @@ class Holding:
         return InUseError(
             f"a driver seems to run on this checkpoint: {why}",
             object_name=self._checkpoint.url,
-            next_step=f"stop the query, and repeat the command {_QUIET_S} s later",
+            next_step=f"stop the query, and repeat the command {QUIET_S} s later",
         )
 
 
@@ -306,7 +306,7 @@ class HeldCheckpoint(Holding):
             return
         now = self._checkpoint.server_time() or self._clock.now()
         age_s = int(now.timestamp()) - newest.modified_ms // 1000
-        if age_s < _QUIET_S:
+        if age_s < QUIET_S:
             when = (
                 f"{age_s} s ago" if age_s >= 0 else f"{-age_s} s later than it is by the clock here"
             )
@@ -374,19 +374,22 @@ def _has_ended(found: Hold) -> bool:
         return True
     if found.host != socket.gethostname():
         return False
-    machine = _process(os.getpid()).rpartition("/")[0]
+    machine = identity_of(os.getpid()).rpartition("/")[0]
     if found.process.rpartition("/")[0] != machine:
         # A machine with the same name, or a container beside this one; or this one was restarted.
         return False
     if not _is_alive(found.pid):
         return True
-    if found.pid == os.getpid() and found.process == _process(found.pid):
+    if found.pid == os.getpid() and found.process == identity_of(found.pid):
         return found.token not in _of_this_process
-    return bool(found.process) and _process(found.pid) != found.process
+    return bool(found.process) and identity_of(found.pid) != found.process
 
 
-def _process(pid: int) -> str:
-    """Return what tells a process from all others; empty if this is not Linux, or it has ended."""
+def identity_of(pid: int) -> str:
+    """Return what tells a process from all others, for ``Hold``.
+
+    Empty if this is not Linux, or it has ended.
+    """
     proc = Path("/proc")
     try:
         boot = (proc / "sys/kernel/random/boot_id").read_text().strip()

@@ -56,7 +56,7 @@ _LOG = logging.getLogger(__name__)
 THREADS = 32
 """Their requests are small, and wait for the storage."""
 _FILE_BYTES_MAX = 1 << 26
-_SETTLING_S = 10
+SETTLING_S = 10
 """A purge that has listed the pins before has deleted what it deletes by then."""
 DEAD_MS = 3_600_000
 """Pins without a savepoint are dead if they are older: their creator has ended, or gives up."""
@@ -285,7 +285,7 @@ def _require_retained(
     if made.batch in batches.committed and batches.planned[-1] <= made.batch + 1:
         return
     # A purge that has listed the pins before may be deleting objects.
-    clock.sleep(_SETTLING_S)
+    clock.sleep(SETTLING_S)
     in_parallel(partial(_require_all, checkpoint), kept, threads=THREADS)
 
 

@@ -17,7 +17,7 @@ from cairn.storage.files import check_crc32c, check_size, translate_os_error
 if TYPE_CHECKING:
     from cairn.storage.base import ObjectStore
 
-_IN_MEMORY_BYTES = 4 << 20
+IN_MEMORY_BYTES = 4 << 20
 _RANGE_BYTES = 8 << 20
 
 
@@ -51,7 +51,7 @@ def copy_object(
     if target.copy_within(source, source_key, key, size_bytes=size_bytes):
         return
     name = source.object_url(source_key)
-    if size_bytes <= _IN_MEMORY_BYTES:
+    if size_bytes <= IN_MEMORY_BYTES:
         data = source.get(source_key, max_bytes=size_bytes).data
         check_size(name, size_bytes, len(data))
         if crc32c is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from cairn.errors import AlreadyExistsError, ConfigError, CorruptError, InUseErr
 from cairn.format import hold, manifest
 from cairn.format.spark_log import PARTITIONS
 from cairn.offline.clone import ClonePlan
+from cairn.storage.base import Tally
 from cairn.storage.local import LocalStore
 from cairn.storage.memory import MemoryBucket, MemoryStore
 from cairn.storage.open import open_store
@@ -84,13 +87,9 @@ def test_the_clone_goes_on_and_cleans_up(written: RunningCheckpoint, tmp_path: P
     """Its engine loads, commits, takes snapshots and purges; the source does not notice."""
     apply(written.folder, tmp_path / "clone", batch=7)
     of_source = rows_of(written.folder)
-    clone = RunningCheckpoint.__new__(RunningCheckpoint)
-    clone.__dict__ |= written.__dict__
-    clone.stores = []
-    clone.folder, clone._local = tmp_path / "clone", tmp_path / "local2"  # noqa: SLF001
-    clone.rows, clone._ids = written.rows[:8], written._ids[:9]  # noqa: SLF001
-    clone._engine_conf = {**written._engine_conf, "minBatchesToRetain": 2, "orphanGraceMs": 1000}  # noqa: SLF001
-    clone.start()
+    clone = copy.copy(written)
+    conf = {"minBatchesToRetain": 2, "orphanGraceMs": 1000}
+    clone.go_on_at(tmp_path / "clone", tmp_path / "local2", 7, conf)
     for batch in range(8, 20):
         clone.commit({user: (batch, user) for user in range(batch, batch + 20)})
         for rig in clone.stores:
@@ -237,21 +236,32 @@ def test_batch_and_savepoint_exclude_each_other(tmp_path: Path) -> None:
         cairn.clone(str(tmp_path), to=str(tmp_path / "x"), batch=1, savepoint="x")
 
 
-def test_the_batch_is_pinned_while_it_is_copied(
-    written: RunningCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Watching(LocalStore):
+    """Calls a function when an object of the state is stored."""
+
+    watch: Callable[[str], None]
+
+    def copy_within(self, source: Any, source_key: str, key: str, *, size_bytes: int) -> bool:  # noqa: ANN401
+        self.watch(key)
+        return super().copy_within(source, source_key, key, size_bytes=size_bytes)
+
+    def put(self, key: str, data: Any) -> None:  # noqa: ANN401
+        if "/snapshot/" in key:
+            self.watch(key)
+        super().put(key, data)
+
+
+def test_the_batch_is_pinned_while_it_is_copied(written: RunningCheckpoint, tmp_path: Path) -> None:
     """Purges of the running query would delete it otherwise."""
-    seen: list[int] = []
-    real = ClonePlan._copy_one  # noqa: SLF001 - a test cannot be there otherwise
+    pins: dict[str, int] = {}
+    target = Watching(str(tmp_path / "clone"))
+    target.watch = lambda key: pins.update(
+        {key: len(list(written.folder.glob("state/0/*/pin/reader-*")))}
+    )
+    with ClonePlan(open_store(str(written.folder), {}), target, SYSTEM_CLOCK, batch=5) as plan:
+        plan.apply()
 
-    def copy(self: ClonePlan, one: Any) -> None:  # noqa: ANN401
-        seen.append(len(list(written.folder.glob("state/0/*/pin/reader-*"))))
-        real(self, one)
-
-    monkeypatch.setattr(ClonePlan, "_copy_one", copy)
-    apply(written.folder, tmp_path / "clone", batch=5)
-
-    assert set(seen) == {3}
+    assert pins == {one.target: 3 for one in plan.objects}
     assert list(written.folder.glob("state/0/*/pin/*")) == []
 
 
@@ -289,15 +299,25 @@ class Counting(LocalStore):
         return super().copy_within(source, source_key, key, size_bytes=size_bytes)
 
 
+class DyingAtLogs(LocalStore):
+    """Ends the process when all is copied, and the logs are to be written."""
+
+    def put(self, key: str, data: Any) -> None:  # noqa: ANN401
+        if key.startswith("offsets/"):
+            raise Killed
+        super().put(key, data)
+
+
 def test_what_was_copied_before_a_kill_is_not_copied_again(
-    written: RunningCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    written: RunningCheckpoint, tmp_path: Path
 ) -> None:
     """Only names that never get other bytes are taken for copied."""
-    real = ClonePlan._check  # noqa: SLF001 - a test cannot be there otherwise
-    monkeypatch.setattr(ClonePlan, "_check", lambda _: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        apply(written.folder, tmp_path / "clone")
-    monkeypatch.setattr(ClonePlan, "_check", real)
+    first = DyingAtLogs(str(tmp_path / "clone"))
+    with (
+        ClonePlan(open_store(str(written.folder), {}), first, SYSTEM_CLOCK) as plan,
+        pytest.raises(Killed),
+    ):
+        plan.apply()
     foreign = tmp_path / "clone/state/0/0/changelog/77.arrow"
     foreign.write_bytes(b"of another way")
     target = Counting(str(tmp_path / "clone"))
@@ -327,7 +347,7 @@ def test_a_clone_goes_to_another_storage(
     written: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its bytes go through this process then, and are compared with the checksums."""
-    monkeypatch.setattr("cairn.storage.copying._IN_MEMORY_BYTES", 100)
+    monkeypatch.setattr("cairn.storage.copying.IN_MEMORY_BYTES", 100)
     bucket = MemoryBucket()
     target = MemoryStore("memory://clone/x", bucket)
     with ClonePlan(open_store(str(written.folder), {}), target, SYSTEM_CLOCK) as plan:
@@ -345,24 +365,23 @@ def test_a_clone_goes_to_another_storage(
         plan.apply()
 
 
-class SlowStore(LocalStore):
-    """Each request takes 20 ms, as on S3; counts how many run at the same time."""
+class SlowRequests(Tally):
+    """Lets each request take 20 ms, as on S3; counts how many run at the same time."""
 
-    lock = threading.Lock()
-    running = 0
-    most = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        self._running = 0
+        self._order = threading.Lock()
 
-    def _count(self, api: str, requests: int = 1) -> None:
-        super()._count(api, requests)
-        with SlowStore.lock:
-            SlowStore.running += 1
-            SlowStore.most = max(SlowStore.most, SlowStore.running)
+    def add(self, api: str, requests: int) -> None:
+        super().add(api, requests)
+        with self._order:
+            self._running += 1
+            self.most = max(self.most, self._running)
         time.sleep(0.02)
-        with SlowStore.lock:
-            SlowStore.running -= 1
-
-    def at(self, url: str) -> LocalStore:
-        return self._inherit(SlowStore(url))
+        with self._order:
+            self._running -= 1
 
 
 def test_the_requests_of_200_partitions_wait_beside_each_other(tmp_path: Path) -> None:
@@ -371,12 +390,13 @@ def test_the_requests_of_200_partitions_wait_beside_each_other(tmp_path: Path) -
     source.commit({1: (1, 1)})
     for partition in range(3, 200):
         shutil.copytree(source.folder / "state/0/1", source.folder / f"state/0/{partition}")
-    stores = SlowStore(str(source.folder)), SlowStore(str(tmp_path / "clone"))
-    with ClonePlan(*stores, SYSTEM_CLOCK) as plan:
+    checkpoint, target = (open_store(str(one), {}) for one in (source.folder, tmp_path / "clone"))
+    checkpoint.tally = target.tally = requests = SlowRequests()
+    with ClonePlan(checkpoint, target, SYSTEM_CLOCK) as plan:
         plan.apply()
 
     assert len(plan.objects) == 200
-    assert SlowStore.most > 10
+    assert requests.most > 10
 
 
 def test_the_command_shows_and_makes_it(written: RunningCheckpoint, tmp_path: Path) -> None:
@@ -411,11 +431,9 @@ def test_a_location_names_a_batch_or_a_savepoint(
 
 @pytest.mark.parametrize("is_behind", [False, True], ids=["before", "behind"])
 def test_a_clone_that_is_killed_anywhere_is_finished_by_the_same_command(
-    written: RunningCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_behind: bool
+    written: RunningCheckpoint, tmp_path: Path, *, is_behind: bool
 ) -> None:
     """While the query goes on, and another batch has become the newest."""
-    monkeypatch.setattr("cairn.offline.hold._is_alive", lambda _: False)
-    monkeypatch.setattr("cairn.offline.hold.Holding.leave", lambda _: None)
     whole = expected(written.rows[9])
     source = open_store(str(written.folder), {})
     killed = 0

@@ -18,7 +18,7 @@ from cairn.clock import SystemClock
 from cairn.errors import AccessError, CairnError, CorruptError, InUseError, UnavailableError
 from cairn.format import hold
 from cairn.format.hold import Hold
-from cairn.offline.hold import HeldCheckpoint, _process
+from cairn.offline.hold import HeldCheckpoint, identity_of
 from cairn.storage.open import open_store
 
 
@@ -35,7 +35,7 @@ def written(tmp_path: Path) -> RunningCheckpoint:
 def ended() -> Hold:
     """Return the hold of a process that has ended."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        left = Hold("repair", socket.gethostname(), process.pid, _process(process.pid), "t", 0)
+        left = Hold("repair", socket.gethostname(), process.pid, identity_of(process.pid), "t", 0)
         process.communicate(b"\n")
     return left
 
@@ -80,7 +80,7 @@ def test_a_plan_shows_the_hold(written: RunningCheckpoint) -> None:
 
 def test_a_process_with_the_same_id_is_another_one(written: RunningCheckpoint) -> None:
     """A container that is started again has the same ids as before."""
-    mine = _process(os.getpid())
+    mine = identity_of(os.getpid())
     earlier = mine.rpartition("/")[0] + "/1"
     entry = leave(written, Hold("gc", socket.gethostname(), os.getpid(), earlier, "t", 0))
 
@@ -99,7 +99,7 @@ def test_a_process_that_may_be_alive_keeps_its_hold(
     written: RunningCheckpoint, host: str | None, process: str
 ) -> None:
     """A container beside this one has the same name of the host, and other processes."""
-    process = _process(os.getppid()) if process == "parent" else process
+    process = identity_of(os.getppid()) if process == "parent" else process
     pid = os.getppid() if process else 2**22 - 1
     entry = leave(written, Hold("gc", host or socket.gethostname(), pid, process, "t", 0))
 
@@ -116,7 +116,7 @@ def test_a_hold_that_could_not_be_marked_as_left_is_one_that_has_ended(
     written: RunningCheckpoint,
 ) -> None:
     """On a full disk it stays as it is; the notebook that repeats the work goes on running."""
-    hold_ = Hold("gc", socket.gethostname(), os.getpid(), _process(os.getpid()), "t", 0)
+    hold_ = Hold("gc", socket.gethostname(), os.getpid(), identity_of(os.getpid()), "t", 0)
     entry = leave(written, hold_)
 
     with cairn.gc(str(written.folder)) as plan:

@@ -545,14 +545,12 @@ QUICK_KILLS = {("cairn", False, False), ("cairn", True, True)}
 )
 def test_a_kill_at_any_point_leaves_what_the_same_command_finishes(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     provider: Provider,
     *,
     in_place: bool,
     is_behind: bool,
 ) -> None:
     """Until the end no driver can use the target, and in place the state is the former one."""
-    monkeypatch.setattr("cairn.offline.hold._is_alive", lambda _: False)
     written: Source = (
         RunningCheckpoint(tmp_path / "source", tmp_path / "engine", 2)
         if provider == "hdfs"

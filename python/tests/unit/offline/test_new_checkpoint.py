@@ -20,6 +20,7 @@ from cairn.offline.spark_files import spark_location
 from cairn.reader.batch import BatchView
 from cairn.reader.saved_files import SavedFiles
 from cairn.reader.savepoints import read_savepoint
+from cairn.storage.base import ObjectStore
 from cairn.storage.local import LocalStore
 from cairn.storage.memory import MemoryBucket, MemoryStore
 from cairn.storage.open import open_store
@@ -68,10 +69,19 @@ def metadata() -> bytes:
     return f"v2\n{json.dumps(METADATA)}".encode()
 
 
-def new(source: SmallCheckpoint, target: Path, batch: int = 4, **more: Any) -> NewCheckpoint:  # noqa: ANN401
+def new(
+    source: SmallCheckpoint, target: Path, batch: int = 4, *, keep_id: bool = False
+) -> NewCheckpoint:
     """Return the work from a batch to a place."""
+    return new_at(open_store(str(target), {}), source, batch, keep_id=keep_id)
+
+
+def new_at(
+    target: ObjectStore, source: SmallCheckpoint, batch: int = 4, *, keep_id: bool = False
+) -> NewCheckpoint:
+    """Return the work from a batch to a place that is open."""
     view = BatchView(open_store(str(source.folder), {}), batch)
-    return NewCheckpoint(open_store(str(target), {}), view, "clone", {}, **more)
+    return NewCheckpoint(target, view, "clone", {}, keep_id=keep_id)
 
 
 def make(source: SmallCheckpoint, target: Path, batch: int = 4, **more: Any) -> None:  # noqa: ANN401
@@ -230,13 +240,6 @@ def test_a_place_in_the_source_is_refused(
         make(source, tmp_path / place)
 
 
-@pytest.fixture
-def kills(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a killed process be one that has ended."""
-    monkeypatch.setattr("cairn.offline.hold._is_alive", lambda _: False)
-
-
-@pytest.mark.usefixtures("kills")
 @pytest.mark.parametrize("is_behind", [False, True], ids=["before", "behind"])
 def test_a_kill_at_any_point_leaves_what_the_same_command_finishes(
     source: SmallCheckpoint, tmp_path: Path, *, is_behind: bool
@@ -248,10 +251,8 @@ def test_a_kill_at_any_point_leaves_what_the_same_command_finishes(
         point += 1
         target = tmp_path / f"target{point}"
         store = DyingStore(str(target), point, is_behind=is_behind)
-        view = BatchView(open_store(str(source.folder), {}), 4)
-        work = NewCheckpoint(store, view, "clone", {})
         try:
-            with work as made:
+            with new_at(store, source) as made:
                 made.copy_spark_files()
                 made.finish()
         except Killed:
@@ -319,23 +320,23 @@ def test_of_two_commands_at_once_one_is_refused(
 
 
 def test_two_commands_that_find_an_empty_place_do_not_both_begin(
-    source: SmallCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: SmallCheckpoint, tmp_path: Path
 ) -> None:
     """They are of two batches: each has a hold of its own number."""
     target = tmp_path / "target"
-    second = new(source, target, batch=3)
-    real = second._require_empty  # noqa: SLF001 - a test cannot be there otherwise
-
-    def late(hold_at: int | None) -> None:
-        monkeypatch.setattr(second, "_require_empty", real)
-        real(hold_at)
-        first.__enter__()
-
     first = new(source, target)
-    monkeypatch.setattr(second, "_require_empty", late)
+    place = open_store(str(target), {})
+    real = place.probe_conditional_put
+
+    def late() -> None:
+        # The second one has found the place empty, and creates its hold next.
+        first.__enter__()
+        real()
+
+    place.probe_conditional_put = late  # type: ignore[method-assign]
 
     with pytest.raises(InUseError, match="another command, or a driver"):
-        second.__enter__()
+        new_at(place, source, batch=3).__enter__()
 
     first.copy_spark_files()
     first.finish()
@@ -343,20 +344,21 @@ def test_two_commands_that_find_an_empty_place_do_not_both_begin(
 
 
 def test_a_driver_that_has_begun_at_the_place_is_seen(
-    source: SmallCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: SmallCheckpoint, tmp_path: Path
 ) -> None:
     """It had listed the empty logs before; it creates the query's id first."""
-    target = tmp_path / "target"
-    work = new(source, target)
-    real = work._begin  # noqa: SLF001 - a test cannot be there otherwise
+    place = open_store(str(tmp_path / "target"), {})
+    real = place.put_if_absent
 
-    def begin() -> object:
-        (target / "metadata").write_bytes(b'{"id":"of a driver"}')
-        return real()
+    def late(key: str, data: Any) -> None:  # noqa: ANN401
+        if key == "metadata":
+            real(key, b'{"id":"of a driver"}')
+        real(key, data)
 
-    monkeypatch.setattr(work, "_begin", begin)
+    place.put_if_absent = late  # type: ignore[method-assign]
+
     with pytest.raises(InUseError, match="a driver has begun to use this place"):
-        work.__enter__()
+        new_at(place, source).__enter__()
 
 
 def test_a_driver_that_runs_at_the_place_is_seen_at_the_end(

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from running_checkpoint import RunningCheckpoint, age
-from small_checkpoint import PARTITIONS, SmallCheckpoint, key_row, value_row
-from spark_store_files import Change
+from small_checkpoint import PARTITIONS, SmallCheckpoint, partition_of_user
 
 import cairn
 from cairn.cli.main import main
@@ -50,10 +48,7 @@ def note_batch(written: RunningCheckpoint) -> None:
     for log in ("offsets", "commits"):
         for path in (written.folder / log).iterdir():
             age(path)
-    batch = len(written.rows)
-    ids = parse_commit((written.folder / f"commits/{batch}").read_bytes()).unique_ids
-    written.rows.append(written.rows[-1])
-    written._ids.append([None] * PARTITIONS if ids is None else [one for (one,) in ids[0]])  # noqa: SLF001
+    written.adopt(written.rows[-1])
 
 
 def settings_of(written: RunningCheckpoint) -> dict[str, str]:
@@ -159,11 +154,11 @@ def test_versions_that_were_given_up_before_are_not_read(stopped: RunningCheckpo
 def give_up(stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """Repartition a checkpoint, until all is written but the batch."""
 
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise UnavailableError("the storage is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr("cairn.offline.repartition._require_same", fails)
+        patch.setattr("cairn.offline.appended_batch.AppendedBatch.finish", fails)
         with pytest.raises(UnavailableError):
             repartition(stopped, 2)
 
@@ -285,13 +280,8 @@ def test_a_batch_that_is_planned_must_end_first(stopped: RunningCheckpoint) -> N
 
 def test_rows_that_are_elsewhere_are_refused(written: RunningCheckpoint) -> None:
     """Spark would not find them in the partitions of their keys, either."""
-    batch = len(written.rows)
-    misplaced: Change = ("put", key_row(1000), value_row(1, 1))
-    wrong = (partition_of(1000) + 1) % PARTITIONS
-    written.plan(batch)
-    changes = {number: [misplaced] if number == wrong else [] for number in range(PARTITIONS)}
-    written._commit(batch, changes)  # noqa: SLF001 - a provider that hashes in another way
-    written.rows.append(written.rows[-1])
+    # By a provider that hashes in another way.
+    written.commit({1000: (1, 1)}, lambda user: (partition_of_user(user) + 1) % PARTITIONS)
     written.stop()
     before = files(written.folder)
 
@@ -299,13 +289,6 @@ def test_rows_that_are_elsewhere_are_refused(written: RunningCheckpoint) -> None
         repartition(written, 5)
 
     assert files(written.folder) == before
-
-
-def partition_of(user: int) -> int:
-    """Return the partition of a user before."""
-    from cairn.reader.rows.partition_hash import partition_of as of  # noqa: PLC0415
-
-    return int(of([pa.array([user], pa.int64())], PARTITIONS)[0])
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -381,7 +364,6 @@ def test_a_kill_at_any_point_has_changed_nothing_until_the_end(
 ) -> None:
     """The same command goes on; or another one takes the hold over, and the query goes on."""
     written, folder = with_metadata, str(with_metadata.folder)
-    monkeypatch.setattr("cairn.offline.hold._is_alive", lambda _: False)
     before = files(written.folder)
     kept = {key for key in before if key.startswith(("offsets", "commits", "state/0/_metadata"))}
     commit, plan_key, metadata = "commits/10", "offsets/10", "state/0/_metadata/v2/10"
@@ -529,11 +511,11 @@ def test_stores_that_were_written_and_deleted_since_are_written_again(
 ) -> None:
     """Nothing leads to them until the end: gc, or a driver that runs between, takes them."""
 
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise UnavailableError("the storage is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr("cairn.offline.repartition._require_same", fails)
+        patch.setattr("cairn.offline.appended_batch.AppendedBatch.finish", fails)
         with pytest.raises(UnavailableError):
             repartition(stopped, 5)
     for path in stopped.folder.rglob("*"):

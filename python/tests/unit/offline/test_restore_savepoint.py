@@ -6,7 +6,6 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -19,7 +18,6 @@ from cairn.clock import SYSTEM_CLOCK
 from cairn.errors import ConfigError, InUseError, NotThereError
 from cairn.format import hold, savepoint
 from cairn.format.spark_log import parse_offsets
-from cairn.offline.hold import HeldCheckpoint
 from cairn.offline.restore import SavepointPlan
 from cairn.reader.stores.base import ReadLimits
 
@@ -30,7 +28,7 @@ LOGS = ("offsets", "commits")
 @pytest.fixture
 def kept(written: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch) -> RunningCheckpoint:
     """Return a stopped checkpoint with a savepoint of batch 5, whose logs begin with batch 8."""
-    monkeypatch.setattr("cairn.offline.savepoint._SETTLING_S", 0)
+    monkeypatch.setattr("cairn.offline.savepoint.SETTLING_S", 0)
     cairn.create_savepoint(str(written.folder), name="kept", batch=KEPT)
     written.stop()
     for batch in range(8):
@@ -106,11 +104,11 @@ def test_a_savepoint_is_restored_after_another_history(
     written: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In format 1 the plain names of its versions have later attempts then."""
-    monkeypatch.setattr("cairn.offline.savepoint._SETTLING_S", 0)
+    monkeypatch.setattr("cairn.offline.savepoint.SETTLING_S", 0)
     cairn.create_savepoint(str(written.folder), name="early", batch=KEPT - 3)
     cairn.create_savepoint(str(written.folder), name="kept", batch=KEPT)
     written.stop()
-    rows, ids = list(written.rows), list(written._ids)  # noqa: SLF001
+    rows, ids = list(written.rows), list(written.ids)
     restore(written.folder, "early")
     written.go_back(KEPT - 3)
     go_on(written, 5)
@@ -120,12 +118,12 @@ def test_a_savepoint_is_restored_after_another_history(
 
     replaced = [name for action, name in done if action == "put-back" and "changelog" in name]
     assert len(replaced) == (3 if written.checkpoint_format == 1 else 0)
-    written.rows, written._ids = rows[: KEPT + 1], ids[: KEPT + 2]  # noqa: SLF001
+    written.rows, written.ids = rows[: KEPT + 1], ids[: KEPT + 2]
     assert written.state() == rows[KEPT]
     assert restore(written.folder) == []
     go_on(written, 3)
     restore(written.folder, "early")
-    written.rows, written._ids = rows[: KEPT - 2], ids[: KEPT - 1]  # noqa: SLF001
+    written.rows, written.ids = rows[: KEPT - 2], ids[: KEPT - 1]
     assert written.state() == rows[KEPT - 3]
     go_on(written, 8)
     with cairn.open_checkpoint(str(written.folder)) as checkpoint:
@@ -184,25 +182,21 @@ def test_metadata_of_later_batches_go(kept: RunningCheckpoint) -> None:
 
 @pytest.mark.parametrize("is_behind", [False, True], ids=["before", "behind"])
 def test_a_restore_that_is_killed_anywhere_is_finished_by_the_next(
-    kept: RunningCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_behind: bool
+    kept: RunningCheckpoint, tmp_path: Path, *, is_behind: bool
 ) -> None:
     """Until then no driver starts, or it goes on where it was."""
-    monkeypatch.setattr("cairn.offline.hold._is_alive", lambda _: False)
     kept.go_back(KEPT)
     killed = 0
     for point in range(1, 100):
         folder = tmp_path / f"ck{point}"
         shutil.copytree(kept.folder, folder)
         store = DyingStore(str(folder), point, is_behind=is_behind)
-        monkeypatch.setattr(HeldCheckpoint, "__exit__", end_unless_killed)
         try:
             with SavepointPlan(store, ReadLimits(), SYSTEM_CLOCK, "kept") as plan:
                 plan.apply()
             break
         except Killed:
             killed += 1
-        monkeypatch.undo()
-        monkeypatch.setattr("cairn.offline.hold._is_alive", lambda _: False)
         offsets = logs_of(folder)["offsets"]
         is_held = hold.parse((folder / f"offsets/{offsets[-1]}").read_bytes()) is not None
         is_done = logs_of(folder) == {
@@ -219,12 +213,6 @@ def test_a_restore_that_is_killed_anywhere_is_finished_by_the_next(
             table = checkpoint.state().to_table().to_pylist()
         assert {row["user"]: (row["max"], row["max_2"]) for row in table} == kept.rows[KEPT]
     assert killed > 12
-
-
-def end_unless_killed(self: HeldCheckpoint, *failure: Any) -> None:  # noqa: ANN401
-    """End a hold, unless the process was killed."""
-    if failure[0] is not Killed:
-        self.end(*failure)
 
 
 def test_the_hold_is_behind_what_is_written(kept: RunningCheckpoint) -> None:

@@ -129,7 +129,7 @@ def test_the_state_of_a_savepoint_stays_while_the_query_goes_on(
     batch: int | None,
 ) -> None:
     """It is read again after retention has left it far behind."""
-    monkeypatch.setattr("cairn.offline.savepoint._SETTLING_S", 0)
+    monkeypatch.setattr("cairn.offline.savepoint.SETTLING_S", 0)
     folder = str(written.folder)
     entries = {
         key: (written.folder / key).read_bytes()
@@ -229,7 +229,7 @@ def test_a_batch_that_is_not_retained_is_refused_and_the_next_one_named(
     written: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pins would protect nothing."""
-    monkeypatch.setattr("cairn.offline.savepoint._SETTLING_S", 0)
+    monkeypatch.setattr("cairn.offline.savepoint.SETTLING_S", 0)
     for batch in range(6, 11):
         written.commit({user: (batch, user) for user in range(batch, batch + 20)})
         written.snapshot()

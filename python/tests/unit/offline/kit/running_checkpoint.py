@@ -36,6 +36,10 @@ class RunningCheckpoint(SmallCheckpoint):
         local: the local disk of the engine.
         checkpoint_format: Spark's.
         conf: of the engine.
+
+    Attributes:
+        ids: the checkpoint ids of the stores at each version; ``None`` in checkpoint format 1.
+        stores: the engine's instances, one per partition.
     """
 
     def __init__(
@@ -50,7 +54,7 @@ class RunningCheckpoint(SmallCheckpoint):
         self._local = local
         self._engine_conf = {"minDeltasForSnapshot": 3, "minBatchesToRetain": 100, **(conf or {})}
         self._runs = 0
-        self._ids: list[list[str | None]] = [[None] * PARTITIONS]
+        self.ids: list[list[str | None]] = [[None] * PARTITIONS]
         self.stores: list[Rig] = []
         self.start()
 
@@ -82,7 +86,24 @@ class RunningCheckpoint(SmallCheckpoint):
     def go_back(self, batch: int) -> None:
         """Continue behind a batch, as Spark does after its logs were shortened."""
         del self.rows[batch + 1 :]
-        del self._ids[batch + 2 :]
+        del self.ids[batch + 2 :]
+
+    def go_on_at(self, folder: Path, local: Path, batch: int, conf: Mapping[str, int]) -> None:
+        """Continue behind a batch as another query, to which a command has given its state.
+
+        The engine of the former place goes on to live.
+
+        Args:
+            folder: of the other checkpoint.
+            local: the local disk of its engine.
+            batch: the newest one there.
+            conf: other settings of the engine.
+        """
+        self.folder, self._local = folder, local
+        self.rows, self.ids = self.rows[: batch + 1], self.ids[: batch + 2]
+        self._engine_conf = {**self._engine_conf, **conf}
+        self.stores = []
+        self.start()
 
     def adopt(self, rows: dict[int, tuple[int, int]]) -> None:
         """Continue behind a batch that a command has appended, with these rows."""
@@ -90,7 +111,7 @@ class RunningCheckpoint(SmallCheckpoint):
         entry = (self.folder / f"commits/{batch}").read_bytes().partition(b"\n")[2]
         ids = json.loads(entry).get("stateUniqueIds")
         found = [None] * PARTITIONS if ids is None else [one for (one,) in ids["0"]]
-        self._ids.append(found)
+        self.ids.append(found)
         self.rows.append(dict(rows))
 
     def snapshot(self) -> None:
@@ -108,7 +129,7 @@ class RunningCheckpoint(SmallCheckpoint):
         ids: list[str | None] = []
         for partition, writes in by_partition.items():
             rig = self.stores[partition]
-            before = rig.load(batch, self._ids[-1][partition])["checkpoint_id"]
+            before = rig.load(batch, self.ids[-1][partition])["checkpoint_id"]
             rows = [
                 (
                     OP_DELETE if kind == "delete" else OP_PUT,
@@ -124,7 +145,7 @@ class RunningCheckpoint(SmallCheckpoint):
             answer = rig.commit(batch + 1, before, [_FAMILY])
             ids.append(str(answer["checkpoint_id"]))
         has_ids = self.checkpoint_format == 2
-        self._ids.append(ids if has_ids else [None] * PARTITIONS)
+        self.ids.append(ids if has_ids else [None] * PARTITIONS)
         self.log_commit(batch, {"0": [[one] for one in ids]} if has_ids else None)
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from spark_store_files import Change, compressed, plain
 
-from cairn.reader.rows.partition_hash import partition_of
+from cairn.reader.rows import partition_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 CONF = {
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming."
@@ -44,7 +44,7 @@ def value_row(first: int, second: int) -> bytes:
 def partition_of_user(user: float | None) -> int:
     """Return the partition of a key."""
     kind = pa.float64() if isinstance(user, float) else pa.int64()
-    return int(partition_of([pa.array([user], kind)], PARTITIONS)[0])
+    return int(partition_hash.partition_of([pa.array([user], kind)], PARTITIONS)[0])
 
 
 class SmallCheckpoint:
@@ -79,13 +79,22 @@ class SmallCheckpoint:
         )
         self._put("state/0/0/_metadata/schema", struct.pack(">h", 2) + b"v2" + schema)
 
-    def commit(self, changes: Mapping[Any, tuple[int, int] | None]) -> None:
-        """Write the next batch."""
+    def commit(
+        self,
+        changes: Mapping[Any, tuple[int, int] | None],
+        partition_of: Callable[[Any], int] = partition_of_user,
+    ) -> None:
+        """Write the next batch.
+
+        Args:
+            changes: of the users.
+            partition_of: returns where the rows of a user go.
+        """
         batch = len(self.rows)
         rows = dict(self.rows[-1]) if self.rows else {}
         by_partition: dict[int, list[Change]] = {number: [] for number in range(PARTITIONS)}
         for user, value in changes.items():
-            target = by_partition[partition_of_user(user)]
+            target = by_partition[partition_of(user)]
             if value is None:
                 rows.pop(user, None)
                 target.append(("delete", key_row(user), b""))
