@@ -68,7 +68,7 @@ class FakeShim:
 
     def _answers(self, header: frames.Header, payload: bytes, data: bytes) -> Iterator[bytes]:
         if header.kind == files.FILE_READ:
-            yield from self._read(header, payload)
+            yield from self.read(header, payload)
             return
         if header.kind == files.FILE_LIST:
             yield from self._list(header, payload.decode())
@@ -77,13 +77,14 @@ class FakeShim:
         self.after(header.kind, path)
         yield _frame(header.kind | frames.REPLY, header, answer)
 
-    def _read(self, header: frames.Header, payload: bytes) -> Iterator[bytes]:
+    def read(self, header: frames.Header, payload: bytes) -> Iterator[bytes]:
+        """Yield the frames that answer a read: the status, then the bytes one by one."""
         offset, length = struct.unpack_from("<2Q", payload)
         path, reply = payload[16:].decode(), header.kind | frames.REPLY
         self.before(header.kind, path)
         whole = self._find(path)
         part = whole[offset : offset + length]
-        yield _frame(reply, header, self._status(path), more=bool(part))
+        yield _frame(reply, header, self.status(path), more=bool(part))
         self.after(header.kind, path)
         for index in range(len(part)):
             yield _frame(reply, header, part[index : index + 1], more=index < len(part) - 1)
@@ -92,7 +93,7 @@ class FakeShim:
         found = [path for path in self.content if path.startswith(f"{folder}/")]
         for path in found:
             name = path.removeprefix(f"{folder}/").encode()
-            row = self._status(path) + struct.pack("<I", len(name)) + name
+            row = self.status(path) + struct.pack("<I", len(name)) + name
             yield _frame(header.kind | frames.REPLY, header, row, more=True, rows=1)
         yield _frame(header.kind | frames.REPLY, header, b"")
 
@@ -118,7 +119,7 @@ class FakeShim:
         if kind == files.FILE_STATUS:
             path = payload.decode()
             self.before(kind, path)
-            return path, self._status(path)
+            return path, self.status(path)
         if kind == files.FILE_DELETE:
             while payload:
                 (size,) = struct.unpack_from("<I", payload)
@@ -129,7 +130,8 @@ class FakeShim:
             return "", b""
         return "", bytes([self.publishing])
 
-    def _status(self, path: str) -> bytes:
+    def status(self, path: str) -> bytes:
+        """Return the size of a file and when it was changed, as a frame has them."""
         return struct.pack("<2Q", len(self._find(path)), self.modified_ms[path])
 
     def _find(self, path: str) -> bytes:

@@ -51,7 +51,7 @@ class AuditServer:
                 self.send_response(200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
-                server._add(body)
+                server.add(body)
 
             def log_message(self, *_: Any) -> None:  # noqa: ANN401 - as the base class has it
                 """Print nothing."""
@@ -88,7 +88,8 @@ class AuditServer:
         self._server.server_close()
         self._thread.join()
 
-    def _add(self, body: bytes) -> None:
+    def add(self, body: bytes) -> None:
+        """Note the requests that MinIO reports in the body of one of its own."""
         for line in body.splitlines():
             try:
                 report = json.loads(line)

@@ -240,13 +240,13 @@ def run_all(
     pairs = [(provider.label, suite.name) for provider, suite in planned]
     progress = Progress(pairs, recorded, options.parallel)
     labels = {provider.label for provider, _ in planned}
-    keys = {label: _key(kit, label, options.shim_jar) for label in labels}
+    keys = {label: key_of(kit, label, options.shim_jar) for label in labels}
     results: list[SuiteResult] = []
 
     def finish(result: SuiteResult) -> None:
         result.key = keys[result.provider]
         # Workers run the source as it is: a result while that was changed is nobody's.
-        if _key(kit, result.provider, options.shim_jar) == result.key:
+        if key_of(kit, result.provider, options.shim_jar) == result.key:
             result.save(_result_file(result.provider, result.suite, result.name_filter))
         results.append(result)
         progress.ended(result)
@@ -285,7 +285,7 @@ def _jobs(planned: list[tuple[Provider, Suite]]) -> list[tuple[Provider, list[Su
     return list(jobs.values())
 
 
-def _key(kit: Kit, label: str, shim_jar: Path) -> str:
+def key_of(kit: Kit, label: str, shim_jar: Path) -> str:
     """Return a digest of what runs: Spark, the tests, their JVM, and Cairn's jar and worker."""
     digest = hashlib.sha256(f"{pyspark.__version__} {kit.digest()}".encode())
     digest.update((HERE / "suite_process.py").read_bytes())

@@ -110,11 +110,11 @@ class SuiteResult:
 def run_suite(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> SuiteResult:
     """Run ``suite`` under ``provider``, its flaky tests several times, all files in ``folder``."""
     with alone_in(folder):
-        result = _run_once(kit, suite, provider, folder)
+        result = run_once(kit, suite, provider, folder)
         flaky = [test for test in suite.flaky if suite.name_filter in test]
         result.runs = {test: [result.outcomes.get(test, FAILED)] for test in flaky}
         for number in range(2, FLAKY_RUNS + 1) if flaky else ():
-            again = _run_once(kit, suite, provider, folder / f"flaky-{number}", flaky)
+            again = run_once(kit, suite, provider, folder / f"flaky-{number}", flaky)
             result.seconds += again.seconds
             for test in flaky:
                 result.runs[test].append(again.outcomes.get(test, FAILED))
@@ -161,9 +161,10 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def _run_once(
+def run_once(
     kit: Kit, suite: Suite, provider: Provider, folder: Path, tests: Sequence[str] = ()
 ) -> SuiteResult:
+    """Run ``suite`` in a JVM of its own, all tests or these; return its results."""
     seconds, is_within_limit = _run_jvm(kit, [suite], provider, folder, tests)
     result = _new_result(suite, provider, seconds, is_within_limit=is_within_limit)
     result.opened = counted("opened", folder / "providers.txt")

@@ -64,7 +64,7 @@ def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kit:
 
 
 def _run(kit: Kit, monkeypatch: pytest.MonkeyPatch, runs: Runs, *arguments: str) -> SuiteResult:
-    monkeypatch.setattr(suite_process, "_run_once", runs)
+    monkeypatch.setattr(suite_process, "run_once", runs)
     options = run.command_line().parse_args(arguments)
     return run.run_all(kit, [(CONTROL, SUITE)], options)[0]
 
@@ -86,7 +86,7 @@ def test_a_result_of_a_source_that_changed_meanwhile_is_not_kept(
     """Workers import the source as it is at that moment."""
     runs = Runs({"sums": PASSED}, {"sums": PASSED})
     keys = iter(["before", "after", "after", "after"])
-    monkeypatch.setattr(run, "_key", lambda *_: next(keys))
+    monkeypatch.setattr(run, "key_of", lambda *_: next(keys))
 
     _run(kit, monkeypatch, runs)
     _run(kit, monkeypatch, runs)
@@ -138,7 +138,7 @@ def test_a_flaky_test_runs_three_times(
 ) -> None:
     """One run that passes is enough; the other tests run once."""
     runs = Runs({"sums": PASSED, "odd": FAILED}, {"odd": later[0]}, {"odd": later[1]})
-    monkeypatch.setattr(suite_process, "_run_once", runs)
+    monkeypatch.setattr(suite_process, "run_once", runs)
     suite = Suite("SumSuite", "org.example.SumSuite", 60, flaky=("odd",))
 
     result = suite_process.run_suite(kit, suite, CONTROL, tmp_path)
@@ -235,7 +235,7 @@ def test_a_suite_that_did_not_end_beside_others_runs_alone(
         ]
 
     monkeypatch.setattr(run, "run_together", run_together)
-    monkeypatch.setattr(suite_process, "_run_once", alone)
+    monkeypatch.setattr(suite_process, "run_once", alone)
     options = run.command_line().parse_args([])
     planned = [(CONTROL, suite) for suite in suites]
 
@@ -280,7 +280,7 @@ def test_two_runs_do_not_share_a_folder(
     kit: Kit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The second run would delete the files of the first, which would then look like a crash."""
-    monkeypatch.setattr(suite_process, "_run_once", Runs({"sums": PASSED}))
+    monkeypatch.setattr(suite_process, "run_once", Runs({"sums": PASSED}))
     folder = tmp_path / "SumSuite"
 
     with (

@@ -35,8 +35,8 @@ DATE = "Mon, 02 Jan 2023 00:00:00 GMT"
 class HugeShim(FakeShim):
     """Says that each file has 20 GB, and sends them, byte by byte, if it is asked."""
 
-    def _status(self, path: str) -> bytes:
-        return HUGE_BYTES.to_bytes(8, "little") + super()._status(path)[8:]
+    def status(self, path: str) -> bytes:
+        return HUGE_BYTES.to_bytes(8, "little") + super().status(path)[8:]
 
 
 def huge(request: Request) -> Answer | None:
@@ -168,8 +168,8 @@ def test_more_bytes_than_a_file_has_are_refused() -> None:
     """A reply without an end must not fill the memory."""
 
     class Endless(FakeShim):
-        def _read(self, header: frames.Header, payload: bytes) -> Iterator[bytes]:
-            first, *rest = super()._read(header, payload)
+        def read(self, header: frames.Header, payload: bytes) -> Iterator[bytes]:
+            first, *rest = super().read(header, payload)
             yield first
             while True:
                 yield rest[0][:6] + b"\1" + rest[0][7:]  # has more

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,9 +17,10 @@ from rig import Rig, family
 
 import cairn
 from cairn.cli.main import main
+from cairn.location import open_location
 from cairn.reader.rows.partition_hash import partition_of
 from cairn.reader.state import State
-from cairn.storage.local import LocalStore
+from cairn.storage.base import ObjectStore, Tally
 
 FAMILY = family(0, multi=False)
 PARTITIONS, PARTITION = 4, 3
@@ -115,10 +117,16 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Return the counts of requests by their kind, those to all folders of a checkpoint."""
     counts: Counter[str] = Counter()
 
-    def count(_: LocalStore, api: str, requests: int = 1) -> None:
-        counts[api] += requests
+    class Counting(Tally):
+        def add(self, api: str, requests: int) -> None:
+            counts[api] += requests
 
-    monkeypatch.setattr(LocalStore, "_count", count)
+    def opened(*arguments: Any) -> ObjectStore:  # noqa: ANN401
+        objects = open_location(*arguments)
+        objects.tally = Counting()
+        return objects
+
+    monkeypatch.setattr("cairn.reader.checkpoint.open_location", opened)
     return counts
 
 
