@@ -38,7 +38,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * two threads. Later calls reuse the returned rows.
  */
 final class CairnStateStore implements MinorStore {
-  private final StoreSession session;
+  final StoreSession session;
   private final CacheSession cache;
   private final Option<String> checkpointId;
   private final BiConsumer<UnsafeRow, UnsafeRow> validate;

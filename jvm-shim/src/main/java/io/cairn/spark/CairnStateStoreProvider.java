@@ -258,7 +258,7 @@ public class CairnStateStoreProvider extends MinorProvider {
     return error instanceof CairnException cairn ? cairn.at(store().name, version) : error;
   }
 
-  private StoreInstance store() {
+  StoreInstance store() {
     StoreInstance opened = store;
     if (opened == null) {
       throw CairnException.of(

@@ -6,9 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.protocol.RowPage;
-import io.cairn.spark.session.StoreSession;
 import java.io.IOException;
-import java.lang.reflect.Field;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -29,18 +27,12 @@ class EndedSessionTest {
     fixture.close();
   }
 
-  private static StoreSession sessionOf(StateStore store) throws ReflectiveOperationException {
-    Field field = CairnStateStore.class.getDeclaredField("session");
-    field.setAccessible(true);
-    return (StoreSession) field.get(store);
-  }
-
   @Test
   void anEndedSessionHasNoPage() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commit(provider, 0, NO_ID, 1);
     StateStore store = provider.getStore(1, id, false, false);
-    RowPage page = sessionOf(store).channel.get(0, new byte[][] {{1}}, 1, 0);
+    RowPage page = StoreFixture.session(store).channel.get(0, new byte[][] {{1}}, 1, 0);
     assertEquals(1, page.count);
     assertTrue(page.data.length > 0);
 

@@ -1,6 +1,7 @@
 package io.cairn.spark;
 
 import io.cairn.spark.minor.MinorStore;
+import io.cairn.spark.session.StoreSession;
 import io.cairn.spark.settings.SettingsTable;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -147,6 +148,11 @@ public final class StoreFixture implements AutoCloseable {
     provider.init(other, KEY, VALUE, spec, false, conf(), ofHadoop, false, schemas);
     providers.add(provider);
     return provider;
+  }
+
+  /** The session of a store that is open. */
+  public static StoreSession session(StateStore store) {
+    return ((CairnStateStore) store).session;
   }
 
   /** The store with the methods of the newest minor of Spark. */

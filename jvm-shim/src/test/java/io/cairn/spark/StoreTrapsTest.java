@@ -14,9 +14,8 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.cairn.spark.session.StoreInstance;
 import java.io.IOException;
-import java.lang.reflect.Field;
+import java.io.InputStream;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -104,16 +103,13 @@ class StoreTrapsTest {
     CairnStateStoreProvider provider = fixture.provider();
     StateStore store = provider.getStore(0, NO_ID, false, false);
     store.put(key(1), value("x"), "default");
-    Field opened = CairnStateStoreProvider.class.getDeclaredField("store");
-    opened.setAccessible(true);
-    Field settings = StoreInstance.class.getDeclaredField("runConf");
-    settings.setAccessible(true);
-    // The report reads the run's id from these settings.
-    settings.set(
-        opened.get(provider),
-        new Configuration(false) {
+    // The report reads the run's id from these settings, which read their files again then.
+    Configuration settings = provider.store().runConf;
+    settings.reloadConfiguration();
+    settings.addResource(
+        new InputStream() {
           @Override
-          public String get(String name) {
+          public int read() {
             throw new LinkageError("fatal in the report");
           }
         });

@@ -23,7 +23,7 @@ public final class CacheSession {
   public final Prefetcher prefetcher;
 
   private final IndexedReads indexed;
-  private final List<Integer> droppedFamilies = new ArrayList<>();
+  List<Integer> droppedFamilies = new ArrayList<>();
   private final List<Integer> createdFamilies = new ArrayList<>();
 
   /** Null unless assertions are enabled. */

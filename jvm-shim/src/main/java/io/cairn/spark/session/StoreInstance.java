@@ -45,7 +45,7 @@ public final class StoreInstance {
   final StateCache cache;
   final StoreRefill refill;
   final CommitJson commitJson;
-  final SnapshotReports snapshots = new SnapshotReports(this::reportSnapshot);
+  SnapshotReports snapshots = new SnapshotReports(this::reportSnapshot);
 
   /** The cache's figures at the end of the last session. INVARIANT: used under the lock. */
   private StateCache.Stats lastStats;

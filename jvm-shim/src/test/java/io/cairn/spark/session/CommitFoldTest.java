@@ -9,14 +9,11 @@ import io.cairn.spark.CairnStateStoreProvider;
 import io.cairn.spark.LogOf;
 import io.cairn.spark.StoreFixture;
 import io.cairn.spark.Waits;
-import java.lang.reflect.Field;
-import java.util.ArrayList;
+import io.cairn.spark.cache.FoldStep;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.function.Consumer;
 import java.util.stream.LongStream;
 import org.apache.logging.log4j.Level;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
@@ -53,7 +50,7 @@ class CommitFoldTest {
   }
 
   /** Commits; the fold waits for {@link #mayFold}. */
-  private Option<String> commitWithoutFold(StateStore store) throws ReflectiveOperationException {
+  private Option<String> commitWithoutFold(StateStore store) {
     atFold(store, this::awaitMayFold);
     store.commit();
     return store.getStateStoreCheckpointInfo().stateStoreCkptId();
@@ -143,35 +140,8 @@ class CommitFoldTest {
     }
   }
 
-  /** Runs an action in the first step of the fold that is none of sending. */
-  private static void atFold(StateStore store, Runnable action)
-      throws ReflectiveOperationException {
-    AtomicBoolean areSent = new AtomicBoolean();
-    List<Integer> dropped =
-        new ArrayList<>() {
-          private static final long serialVersionUID = 1;
-
-          @Override
-          public void forEach(Consumer<? super Integer> each) {
-            if (areSent.getAndSet(true)) {
-              action.run();
-            }
-          }
-        };
-    set(session(store).cache, "droppedFamilies", dropped);
-  }
-
-  private static StoreSession session(StateStore store) throws ReflectiveOperationException {
-    Field session = store.getClass().getDeclaredField("session");
-    session.setAccessible(true);
-    return (StoreSession) session.get(store);
-  }
-
-  private static void set(Object of, String name, Object value)
-      throws ReflectiveOperationException {
-    Field field = of.getClass().getDeclaredField(name);
-    field.setAccessible(true);
-    field.set(of, value);
+  private static void atFold(StateStore store, Runnable action) {
+    FoldStep.run(StoreFixture.session(store).cache, action);
   }
 
   /** An abort would empty the cache while another thread folds into it. */
@@ -180,7 +150,7 @@ class CommitFoldTest {
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> first = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 3, 5_000);
     StateStore store = written(provider, 1, first, KEYS);
-    set(session(store).store, "snapshots", null);
+    StoreFixture.session(store).store.snapshots = null; // the commit fails behind its PUT
     atFold(store, this::awaitMayFold);
 
     assertThrows(Throwable.class, store::commit);
