@@ -51,6 +51,7 @@ done
 check "types: mypy --strict, scripts and vectors" types scripts . ../spec
 check "layers: import-linter" python_layers
 check "layers: imports and circles of both languages" "$bin/python" scripts/check_layers.py
+check "tests: private parts" "$bin/python" scripts/check_privates.py
 check "sizes: lines and arguments" "$bin/python" scripts/check_sizes.py
 check "documents: line lengths" "$bin/python" scripts/check_documents.py
 check "documents: docs/adr/README.md" "$bin/python" scripts/adr_index.py --check

@@ -117,6 +117,99 @@ def test_a_circle_of_python_types_is_shown_as_a_path(tmp_path: Path) -> None:
     assert (code, output) == (1, "circle: cairn.a > cairn.b > cairn.b.inner > cairn.a\n")
 
 
+def privates_of(folder: Path, name: str, text: str) -> tuple[int, str]:
+    """Write a test beside a class of Cairn's; check it and return the exit code and the output."""
+    files = {
+        f"{PYTHON}/store.py": """class Base:
+    def __init__(self): self._left = 1
+    def _count(self): ...
+class Store(Base): ...
+""",
+        name: text,
+    }
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(content)
+    program = REPOSITORY / "scripts" / "check_privates.py"
+    command = [sys.executable, str(program), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "store._left = 1  # noqa: SLF001 - a test cannot be there otherwise",
+        "# ruff: noqa\nstore._left",
+        "from cairn.store import _LIMIT",
+        "from cairn.store import (\n    Store,\n    _LIMIT as LIMIT,\n)",
+        "import cairn._store",
+        "monkeypatch.setattr('cairn.store._LIMIT', 3)",
+        "monkeypatch.setattr(store, '_LIMIT', 3)",
+        "monkeypatch.setattr(f'{MODULE}._LIMIT', 3)",
+        "monkeypatch.setattr(target=store, name='_LIMIT', value=3)",
+        "mock.patch('cairn.store._LIMIT', 3)",
+        "mock.patch.object(store, '_LIMIT', 3)",
+        "mock.patch.multiple(store, _LIMIT=3)",
+        "getattr(store, '_left')",
+        "class Own(Store):\n    def _count(self): ...",
+        "class Own(store.Base):\n    def left(self): return self._left",
+        "class Kit(Store): ...\nclass Own(Kit):\n    def left(self): return self._left",
+        "class Own(Store):\n    def count(self): return super()._count()",
+        "def late(self):\n    self._left = 2",
+    ],
+)
+def test_a_test_that_looks_into_private_parts_is_found(tmp_path: Path, text: str) -> None:
+    """It binds how a thing is done, and says nothing of what it promises."""
+    code, output = privates_of(tmp_path, "python/tests/unit/test_it.py", f"{text}\n")
+
+    assert code == 1
+    assert "python/tests/unit/test_it.py:" in output
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("python/tests/property/test_it.py", "from cairn.store import _LIMIT"),
+        ("python/tests/unit/test_it.py", "frame._jdf  # noqa: SLF001"),
+        ("python/tests/unit/test_it.py", "monkeypatch.setattr('cairn.store.LIMIT', '_x')"),
+        ("integration-tests/x/test_it.py", "class Own(Store):\n    def f(self): self._own = 1"),
+        ("integration-tests/x/test_it.py", "import __future__\nfor _ in it: print(_.x, 'a._b')"),
+        ("jvm-shim/src/main/java/A.java", 'A.class.getDeclaredField("x");'),
+        ("jvm-shim/src/test/java/A.java", '// getDeclaredField("x")\nA.class.getFields();'),
+        ("jvm-shim/src/test/java/A.java", 'TaskContextImpl.class.getDeclaredField("id");'),
+    ],
+)
+def test_what_is_public_or_not_cairns_is_no_private_part(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    """A check that is wrong once is switched off."""
+    code, output = privates_of(tmp_path, name, f"{text}\n")
+
+    assert code == 0, output
+
+
+@pytest.mark.parametrize("folder", ["jvm-shim/src/test", "jvm-shim/src/since-4.2/test"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Field field = Store.class.getDeclaredField("x");\nfield.setAccessible(true);',
+        'Method method =\n    Class.forName("Store")\n        .getDeclaredMethod("x");',
+        "store.getClass().getDeclaredFields();",
+        "MethodHandles.privateLookupIn(Store.class, lookup);",
+    ],
+)
+def test_a_java_test_that_looks_into_private_parts_is_found(
+    tmp_path: Path, folder: str, text: str
+) -> None:
+    """Tests are in the packages of what they test: what they need is visible there."""
+    code, output = privates_of(tmp_path, f"{folder}/java/StoreTest.java", f"{text}\n")
+
+    assert code == 1
+    assert f"{folder}/java/StoreTest.java:" in output
+
+
 def decisions_of(folder: Path, statuses: dict[str, str]) -> tuple[int, str]:
     """Write decisions, and an index that has 0001-a.md; check it and return code and output."""
     (folder / "docs" / "adr").mkdir(parents=True)
