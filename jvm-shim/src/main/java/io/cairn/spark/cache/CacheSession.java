@@ -23,7 +23,10 @@ public final class CacheSession {
   public final Prefetcher prefetcher;
 
   private final IndexedReads indexed;
+
+  /** Not final: a test acts within the fold, which walks it. */
   List<Integer> droppedFamilies = new ArrayList<>();
+
   private final List<Integer> createdFamilies = new ArrayList<>();
 
   /** Null unless assertions are enabled. */

@@ -45,6 +45,8 @@ public final class StoreInstance {
   final StateCache cache;
   final StoreRefill refill;
   final CommitJson commitJson;
+
+  /** Not final: in a test a commit fails behind its PUT. */
   SnapshotReports snapshots = new SnapshotReports(this::reportSnapshot);
 
   /** The cache's figures at the end of the last session. INVARIANT: used under the lock. */
