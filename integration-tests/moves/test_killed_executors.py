@@ -20,19 +20,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("driver")]
 
 PARTITIONS = 12
 TIMEOUT_S = 600
-# The driver of a move. It kills the executors when some tasks of a stage have ended, others not.
+# The driver of a move. It kills the executors when some tasks of the stage have ended, others not.
 DRIVER = """
 import json, sys, threading, time
 import cairn
 from harness.processes import descendants
 from pyspark.sql import SparkSession
 
-verb, conf, workers, source, target = json.loads(sys.argv[1])
+verb, stage, conf, workers, source, target = json.loads(sys.argv[1])
 killed = []
 
 def is_half_done(tracker):
-    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-    return any(one and 2 <= one.numCompletedTasks < one.numTasks for one in stages)
+    one = tracker.getStageInfo(stage)
+    return one is not None and 2 <= one.numCompletedTasks < one.numTasks
 
 def kill_executors(tracker):
     while not is_half_done(tracker):
@@ -58,8 +58,10 @@ session.stop()
 """
 
 
-def moved_on_a_cluster(folder: Path, verb: str, source: str, target: str = "") -> dict[str, Any]:
-    """Return what the driver of a move printed, and how many executors it killed."""
+def moved_on_a_cluster(
+    folder: Path, verb: str, source: str, target: str = "", stage: int = 0
+) -> dict[str, Any]:
+    """Return what the driver of a move printed, and how many executors it killed in a stage."""
     with StandaloneCluster(folder / "cluster", 2, retries_executors=True) as cluster:
         conf = {
             **cluster.executor_conf(),
@@ -71,8 +73,9 @@ def moved_on_a_cluster(folder: Path, verb: str, source: str, target: str = "") -
             "spark.shuffle.io.retryWait": "200ms",
         }
         workers = [cluster.worker(number).pid for number in range(2)]
+        arguments = [verb, stage, conf, workers, source, target]
         done = subprocess.run(
-            [sys.executable, "-c", DRIVER, json.dumps([verb, conf, workers, source, target])],
+            [sys.executable, "-c", DRIVER, json.dumps(arguments)],
             env={**os.environ, "PYTHONPATH": str(REPOSITORY / "integration-tests")},
             capture_output=True,
             text=True,
@@ -107,12 +110,13 @@ def test_a_migration_goes_on_without_its_executors(tmp_path: Path) -> None:
         assert list(opened.verify()) == []
 
 
-def test_a_repartition_goes_on_without_its_executors(tmp_path: Path) -> None:
-    """The rows that Spark had shuffled are lost with the executors."""
+@pytest.mark.parametrize("stage", [pytest.param(0, id="read"), pytest.param(1, id="write")])
+def test_a_repartition_goes_on_without_its_executors(tmp_path: Path, stage: int) -> None:
+    """The rows that Spark had shuffled are lost with the executors: it reads stores once more."""
     run = ended_query(tmp_path, CAIRN, PARTITIONS)
     before = rows_of(run.checkpoint)
 
-    found = moved_on_a_cluster(tmp_path, "repartition", run.checkpoint)
+    found = moved_on_a_cluster(tmp_path, "repartition", run.checkpoint, stage=stage)
 
     assert found["killed"] > 0
     assert rows_of(run.checkpoint) == before
