@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
@@ -25,11 +26,11 @@ from cairn.reader.checkpoint import Checkpoint
 from cairn.reader.families import Family
 from cairn.reader.rows.lists import elements
 from cairn.reader.rows.spans import Spans
-from harness.differential import Run, copy_checkpoint
+from harness.differential import Run, as_text, copy_checkpoint
 from harness.events import Events
 from harness.operators import BY_NAME, ENCODED, OPERATORS, SINGLE_JOINS
 from harness.s3 import S3Bucket
-from harness.spark import CAIRN, s3a_conf
+from harness.spark import CAIRN, new_session, s3a_conf
 from harness.state_cases import families_of, state_of
 
 pytestmark = pytest.mark.usefixtures("driver")
@@ -322,3 +323,84 @@ def test_a_query_on_s3_goes_on_from_imported_rows_and_without_a_key(
     assert without_key(later, value) == without_key(expected, value)
     with cairn.open_checkpoint(place, storage_options=options) as checkpoint:
         assert [one for one in checkpoint.verify() if one.severity == "error"] == []
+
+
+# -- rows that SQL has made, and rows of another query --------------------------------------------
+
+TOTALS = BY_NAME["totals_complete"]
+CORRECTED_KEY = 3
+CORRECTION = 1_000_000
+
+
+def totals(events: Events, files: int, checkpoint: Path) -> Run:
+    """Run the first batches of a query that adds up the values of each key; it has ended."""
+    events.add_files(0, files)
+    run = Run(TOTALS, events, str(checkpoint), CAIRN, 2, PARTITIONS)
+    run.advance()
+    age_logs(run.checkpoint)
+    return run
+
+
+def expected_totals(folder: Path, *paths: Path) -> list[str]:
+    """Return the rows of a batch job over some files."""
+    events = Events(folder / "all")
+    Path(events.side("left")).mkdir(parents=True)
+    for number, path in enumerate(paths):
+        events.path("left", number).write_bytes(path.read_bytes())
+    Path(events.side("right")).mkdir()
+    return as_text(TOTALS.batch(new_session({}), events))
+
+
+def import_totals(run: Run, files: Path) -> None:
+    """Let the rows of a file, or of the files of a folder, be the totals of a query."""
+    with cairn.import_state(run.checkpoint, files=str(files), operator=0, mode="replace") as plan:
+        assert plan.problems == ()
+        assert plan.apply(processes=1)
+
+
+def test_a_query_adds_to_a_total_that_sql_has_corrected(tmp_path: Path) -> None:
+    """A wrong total is corrected once: the next batch must not bring the former one back."""
+    run = totals(Events(tmp_path / "input"), FILES, tmp_path / "query")
+    first = run.record.last_batch + 2
+    corrected = tmp_path / "corrected.parquet"
+
+    cairn.export(run.checkpoint, to=str(tmp_path / "export"))
+    exported = duckdb.read_parquet(str(tmp_path / "export/0/default/default/*.parquet"))
+    changed = f"* REPLACE (if(k = {CORRECTED_KEY}, sum + {CORRECTION}, sum) AS sum)"
+    exported.project(changed).write_parquet(str(corrected))
+    import_totals(run, corrected)
+    run.events.add_files(FILES, 1)
+    run.advance()
+
+    paths = [run.events.path("left", number) for number in range(FILES + 1)]
+    expected = expected_totals(tmp_path, *paths)
+    assert run.record.last_batch == first
+    assert run.record.rows[first] == with_correction(expected)
+
+
+def with_correction(rows: list[str]) -> list[str]:
+    """Return rows with the corrected total of the key."""
+    (of_key,) = (row for row in rows if row.startswith(f"Row(k={CORRECTED_KEY}, "))
+    found = re.search(r"total=(-?\d+)", of_key)
+    assert found is not None
+    total = int(found.group(1)) + CORRECTION
+    others = [row for row in rows if row != of_key]
+    return sorted([*others, of_key.replace(found.group(0), f"total={total}")])
+
+
+def test_a_new_query_begins_with_the_totals_of_another_one(tmp_path: Path) -> None:
+    """A program that was rewritten takes the state over: what its own first batch has left goes."""
+    former = totals(Events(tmp_path / "input-1"), FILES, tmp_path / "former")
+    # Some of its keys are its own.
+    new = totals(Events(tmp_path / "input-2", seed=8, keys=20), 1, tmp_path / "new")
+    (first_batch,) = new.record.rows
+    cairn.export(former.checkpoint, to=str(tmp_path / "export"))
+
+    import_totals(new, tmp_path / "export/0/default/default")
+    new.events.add_files(1, 1)
+    new.advance()
+
+    paths = [former.events.path("left", number) for number in range(FILES)]
+    expected = expected_totals(tmp_path, *paths, new.events.path("left", 1))
+    assert list(new.record.rows) == [first_batch, first_batch + 2]
+    assert new.record.rows[first_batch + 2] == expected
