@@ -19,6 +19,9 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 FILE_MINUTES = 10
 LATE_ONE_IN = 12
 NULL_ONE_IN = 25
+# The only key of a last file, and how long after the other files its row is.
+LAST_KEY = 999
+LAST_AFTER = timedelta(days=1)
 # The file source orders by modification time, which must not depend on when a test runs.
 FIRST_MTIME_S = 1_750_000_000
 
@@ -32,12 +35,15 @@ class Events:
         seed: seed of all rows.
         rows_per_file: rows in each file of each side.
         keys: number of distinct `k`.
+        has_late_rows: whether some rows are later than a watermark of ten minutes allows. Without
+            them no query drops rows that its batch job has.
     """
 
     folder: Path
     seed: int = 7
     rows_per_file: int = 60
     keys: int = 12
+    has_late_rows: bool = True
 
     def side(self, name: str) -> str:
         """Return the folder of one stream."""
@@ -49,6 +55,13 @@ class Events:
             (self.folder / side).mkdir(parents=True, exist_ok=True)
             for number in range(first, first + count):
                 self._write(side, number)
+
+    def add_last_file(self, number: int) -> None:
+        """Write one row per side, so much later that nothing else waits for the watermark then."""
+        at = START + timedelta(minutes=FILE_MINUTES * number) + LAST_AFTER
+        row = {"k": LAST_KEY, "name": "last", "ts": at.isoformat(), "v": 1}
+        for side in ("left", "right"):
+            self._store(side, number, f"{json.dumps(row)}\n")
 
     def join_files(self, source: Events, side: str, numbers: range, number: int) -> None:
         """Write one file with the rows of another input's files; none for no files."""
@@ -74,7 +87,7 @@ class Events:
 
     def _row(self, chance: random.Random, number: int) -> dict[str, object]:
         at = START + timedelta(minutes=FILE_MINUTES * number, seconds=chance.randrange(900))
-        if not chance.randrange(LATE_ONE_IN):
+        if self.has_late_rows and not chance.randrange(LATE_ONE_IN):
             at -= timedelta(minutes=chance.randrange(60))
         k = chance.randrange(self.keys) - 2
         return {
