@@ -308,9 +308,16 @@ class RepairPlan(Plan):
             What is left as it was.
 
         Raises:
+            NotThereError: ``to_batch`` cannot be read: ``left`` says why.
             InUseError: a driver seems to run, or the checkpoint is no longer that of the plan.
             CairnError: some steps are carried out; make a new plan.
         """
+        if self._command == "restore" and self.batch is None:
+            raise NotThereError(
+                f"there is no way back to batch {self._candidates[0]}: {self.left[0].reason}",
+                object_name=self.left[0].object_name,
+                next_step="`cairn verify` shows all that is missing",
+            )
         if not self.steps:
             return self.left
         with HeldCheckpoint(self._checkpoint, self._command, self._clock) as held:
