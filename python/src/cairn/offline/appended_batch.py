@@ -80,8 +80,8 @@ class AppendedBatch:
         """Hold the checkpoint.
 
         Raises:
-            InUseError: a driver seems to run, another command holds the checkpoint, or the last
-                batch is planned but not committed.
+            InUseError: a driver seems to run, another command holds the checkpoint, the last batch
+                is planned but not committed, or it is not the one of the plan.
         """
         self._held.__enter__()
         try:
@@ -103,6 +103,12 @@ class AppendedBatch:
         last = batches.planned[-1]
         if batches.committed[-1] == self._view.batch == last:
             return
+        if batches.committed[-1] == last:
+            raise InUseError(
+                "the query, or another command, has gone on since the plan was made",
+                object_name=self._checkpoint.object_url(f"{COMMITS_PREFIX}{last}"),
+                next_step="stop the query, and repeat the command",
+            )
         step = "start the query once more, so that it ends this batch, and stop it"
         if self._command == "migrate":
             step += "; or name another place by --to, where the query repeats the batch"

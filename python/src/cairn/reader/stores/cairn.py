@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from cairn.checkpoint.stored_versions import DAMAGES, StoredVersions
+from cairn.checkpoint.stored_versions import DAMAGES, RESTORE, StoredVersions
 from cairn.clock import SYSTEM_CLOCK
-from cairn.errors import AccessError, CairnError, CorruptError, FormatVersionError
+from cairn.errors import AccessError, CairnError, CorruptError, DataError, FormatVersionError
 from cairn.format import pin
 from cairn.format.manifest import MAX_OBJECT_BYTES
 from cairn.format.names import manifest_name
@@ -179,7 +179,12 @@ class CairnRows:
             first = self._all_detours.failure()
             if self._pin is not None:
                 self._pin.explain(first)
-            raise first
+            # An error of the storage, as of an SST file that is missing, names its object alone.
+            raise first.with_context(
+                store=str(self._versions.store),
+                version=self._version,
+                next_step=RESTORE if isinstance(first, DataError) else None,
+            )
         self._take(way)
 
     # -- rows ------------------------------------------------------------------------------------
