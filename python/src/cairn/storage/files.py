@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from cairn.checksum import crc32c as checksum_of
@@ -30,7 +30,7 @@ from cairn.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from cairn.storage.base import Payload
@@ -78,6 +78,23 @@ def translate_os_error(error: OSError, object_name: str) -> CairnError:
     detail = error.strerror or type(error).__name__
     path = f" at {error.filename}" if error.filename else ""
     return kind(f"{text}: {detail}{path}", object_name=object_name, next_step=next_step)
+
+
+@contextmanager
+def translated_os_errors(folder: str, *, if_full: str) -> Iterator[None]:
+    """Translate the errors of a block that writes to the local disk.
+
+    Args:
+        folder: on that disk, for the error.
+        if_full: the next step if the disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        failure = translate_os_error(error, folder)
+        if isinstance(failure, DiskFullError):
+            failure.next_step = if_full
+        raise failure from error
 
 
 def sync_directory(path: Path) -> None:

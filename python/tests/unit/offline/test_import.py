@@ -335,6 +335,22 @@ def test_what_cannot_be_imported_is_refused(stopped: RunningCheckpoint, tmp_path
             cairn.import_state(**{**options, "mode": "merge", **change})
 
 
+def test_a_damaged_file_is_named(stopped: RunningCheckpoint, tmp_path: Path) -> None:
+    """A download was cut off, or a disk has lost a page: the query is as it was."""
+    file = write(tmp_path / "damaged.parquet", {user: (user, user) for user in range(100)})
+    whole = file.read_bytes()
+    before = contents(stopped.folder)
+
+    # Behind the magic number is the header of the first page.
+    for damaged in (whole[:4] + b"\xff" * 16 + whole[20:], whole[:-100], whole[:4]):
+        file.write_bytes(damaged)
+        with pytest.raises(ConfigError, match="damaged") as failure:
+            cairn.import_state(str(stopped.folder), files=str(file), operator=0, mode="merge")
+        assert failure.value.object_name == str(file)
+        assert failure.value.next_step
+    assert contents(stopped.folder) == before
+
+
 def test_a_running_query_is_not_changed(written: RunningCheckpoint, tmp_path: Path) -> None:
     """Its next batch would go on from the former state."""
     before = contents(written.folder)

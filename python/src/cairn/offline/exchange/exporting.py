@@ -32,6 +32,7 @@ from cairn.offline.move.running import MoveProgress
 from cairn.opening import open_checkpoint
 from cairn.reader.families import PARTITION
 from cairn.release import RELEASE
+from cairn.storage.files import translated_os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -153,6 +154,7 @@ class Export:
             AlreadyExistsError: the target has a file that is none of this export.
             ConfigError: Parquet cannot have the rows.
             DataError: the state cannot be read; names the object.
+            DiskFullError: the disk of the temporary files, or of the target, is full; names it.
         """
         names = self.files(target)
         meter = _Meter(len(names), progress)
@@ -209,6 +211,7 @@ class Export:
         Raises:
             ConfigError: there are several families; or Parquet cannot have the rows.
             DataError: the state cannot be read; names the object.
+            DiskFullError: the disk is full; no file is left.
         """
         if len(self._forms) != 1:
             names = ", ".join(f"{one.operator.id}/{one.name}" for one in self.families)
@@ -222,12 +225,14 @@ class Export:
         if dry_run:
             return (_exported(form, only, None, None, str(path)),)
         part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        try:
-            rows = self._write(part, form, only, state, numbers, progress)
-            size = part.stat().st_size
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        step = "free space there, or name a file on a larger disk"
+        with translated_os_errors(str(path.parent), if_full=step):
+            try:
+                rows = self._write(part, form, only, state, numbers, progress)
+                size = part.stat().st_size
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
         return (_exported(form, only, rows, size, str(path)),)
 
     def _numbers(self, state: State) -> list[int]:
@@ -299,12 +304,18 @@ class _Meter:
 
 @contextmanager
 def _local_folder() -> Iterator[Path]:
-    """Make a folder on the local disk, and remove it."""
-    folder = Path(tempfile.mkdtemp(prefix="cairn-export-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    """Make a folder on the local disk, and remove it.
+
+    Raises:
+        DiskFullError: the disk is full.
+    """
+    step = "free space there, or let TMPDIR name a folder of a larger disk"
+    with translated_os_errors(tempfile.gettempdir(), if_full=step):
+        folder = Path(tempfile.mkdtemp(prefix="cairn-export-"))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def in_spark(

@@ -45,6 +45,7 @@ from cairn.reader.rows.spans import Spans
 from cairn.reader.rows.stored import StoredRows
 from cairn.reader.spark.logs import STRICT_DISTRIBUTION
 from cairn.reader.stores.base import ReadLimits
+from cairn.storage.files import translated_os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,8 +96,9 @@ class ImportPlan:
     Raises:
         UnsupportedStateError: these rows cannot be imported; says why.
         NotThereError: there are no files, or no batch is committed.
-        ConfigError: a file is no Parquet file.
+        ConfigError: a file is no Parquet file, or is damaged.
         InUseError: another command makes the checkpoint.
+        DiskFullError: the local disk is full; nothing is left there.
     """
 
     def __init__(
@@ -123,18 +125,21 @@ class ImportPlan:
             self.batch = committed_batch(self._objects)
             self._view = BatchView(self._objects, self.batch)
             self.counter = _require_supported(self._view, family)
-            folder = Path(tempfile.mkdtemp(prefix="cairn-import-", dir=local_dir))
-            opened.callback(shutil.rmtree, folder, ignore_errors=True)
-            self._staging = Staging(_made(folder / "rows"), is_list=family.is_list)
-            self._folders = {family.family: str(folder / "rows")}
-            self.problems = tuple(self._stage(files, names, folder, progress))
+            parent = tempfile.gettempdir() if local_dir is None else str(local_dir)
+            step = "free space there, or name a folder of a larger disk by --local-dir"
+            with translated_os_errors(parent, if_full=step):
+                folder = Path(tempfile.mkdtemp(prefix="cairn-import-", dir=local_dir))
+                opened.callback(shutil.rmtree, folder, ignore_errors=True)
+                self._staging = Staging(_made(folder / "rows"), is_list=family.is_list)
+                self._folders = {family.family: str(folder / "rows")}
+                self.problems = tuple(self._stage(files, names, folder, progress))
+                if self.counter is not None and not self.problems:
+                    self._folders[self.counter.family] = str(folder / "counts")
+                    self._count(self.counter, _made(folder / "counts"))
             self.keys = self._staging.keys
             self.partitions = self._staging.partitions
             if mode == "replace":
                 self.partitions = tuple(range(family.operator.partitions))
-            if self.counter is not None and not self.problems:
-                self._folders[self.counter.family] = str(folder / "counts")
-                self._count(self.counter, _made(folder / "counts"))
             self._unended = self._find_unended()
             self.is_committed = self._unended is not None
             self._opened = opened.pop_all()
@@ -257,8 +262,14 @@ class ImportPlan:
                     for some in reader.batches(file, url):
                         self._staging.add(some)
                         reader.problems += self._misplaced(some, url)
-            except pa.ArrowInvalid as problem:
-                raise ConfigError(f"it is no Parquet file: {problem}", object_name=url) from problem
+            except (pa.ArrowInvalid, OSError) as problem:
+                if isinstance(problem, OSError) and problem.errno is not None:
+                    raise  # of the local disk; Arrow's own of damaged pages have no number
+                raise ConfigError(
+                    f"it is no Parquet file, or a damaged one: {problem}",
+                    object_name=url,
+                    next_step="write the file again",
+                ) from problem
             finally:
                 path.unlink(missing_ok=True)
             if progress is not None:
