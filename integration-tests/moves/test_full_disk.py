@@ -76,10 +76,11 @@ def files(folder: Path) -> set[str]:
     }
 
 
-def require_clear(failure: DiskFullError, disk: SmallDisk) -> None:
+def require_clear(failure: DiskFullError, disk: SmallDisk, option: str) -> None:
     """Require that an error says which disk is full, and what to do."""
-    assert str(disk.path) in str(failure)
+    assert str(disk.path) in str(failure.object_name)
     assert "free space" in str(failure.next_step)
+    assert option in str(failure.next_step)
 
 
 def require_unchanged(query: Path, before: set[str]) -> None:
@@ -105,7 +106,7 @@ def test_repartition(query: Path, disk: SmallDisk, stores: int) -> None:
         disk.free()
         plan.apply(processes=1, local_dir=disk.path, progress=lambda one: seen.append(one.stores))
 
-    require_clear(failure.value, disk)
+    require_clear(failure.value, disk, "--local-dir")
     assert seen[-1] == PARTITIONS + AFTER
     assert rows_of(query) == rows
     with cairn.open_checkpoint(str(query)) as checkpoint:
@@ -144,7 +145,7 @@ def test_import(query: Path, disk: SmallDisk, tmp_path: Path, stores: int | None
     assert not files(disk.path), "the rows are left on the disk"
     import_all(query, rows, disk)
 
-    require_clear(failure.value, disk)
+    require_clear(failure.value, disk, "--local-dir")
     assert rows_of(query) == expected
     with cairn.open_checkpoint(str(query)) as checkpoint:
         assert list(checkpoint.verify()) == []
@@ -171,7 +172,7 @@ def test_export(
     assert not [key for key in files(disk.path) if not key.endswith(".cairn.lock")]
     written = cairn.export(str(query), to=str(to))
 
-    require_clear(failure.value, disk)
+    require_clear(failure.value, disk, "TMPDIR" if target == "folder" else "")
     assert sum(one.rows for one in written) == len(rows_of(query))
     for one in written:
         assert Path(one.object_name).stat().st_size == one.size_bytes

@@ -166,6 +166,7 @@ def test_a_full_local_disk_is_one_clear_error(
         plan.apply(processes=1, local_dir=disk.path, progress=lambda one: seen.append(one.stores))
 
     assert str(disk.path) in str(failure.value)
+    assert "--local-dir" in str(failure.value.next_step)
     assert seen[0] == 3
     assert state_of(target) == state_of(Path(source.checkpoint))
     assert not list(disk.path.glob("*/*/*.sst"))

@@ -112,6 +112,11 @@ class Move:
     memory_bytes: int
     local_dir: str | None = None
 
+    @property
+    def local_folder(self) -> Path:
+        """The folder on the local disk, also if none was named."""
+        return Path(self.local_dir or Path(tempfile.gettempdir(), f"cairn-offline-{os.getuid()}"))
+
     def mover(self) -> StoreMover:
         """Return what moves its stores, one by one; the caller closes it."""
         return StoreMover(self)
@@ -195,8 +200,7 @@ class StoreMover:
         self._count = 0
         with ExitStack() as opened:
             temporary = Path(tempfile.gettempdir())
-            local_dir = Path(move.local_dir or temporary / f"cairn-offline-{os.getuid()}")
-            self._directories = WorkerDirectories(local_dir, temporary)
+            self._directories = WorkerDirectories(move.local_folder, temporary)
             opened.callback(self._directories.remove)
             self._source = opened.enter_context(move.source.open())
             self._target = opened.enter_context(move.target.open())

@@ -18,11 +18,19 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from cairn.checkpoint.presence import is_stored
 from cairn.checkpoint.stored_versions import StoredVersions
-from cairn.errors import CairnError, DataError, InternalError, RetryableError, unexpected
+from cairn.errors import (
+    CairnError,
+    DataError,
+    DiskFullError,
+    InternalError,
+    RetryableError,
+    unexpected,
+)
 from cairn.format.names import manifest_name
 from cairn.memory import give_back_buffers
 from cairn.offline.move.committing import attempt_of
@@ -38,6 +46,9 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 2.0
 _PROCESSES_MAX = 16
 _THREADS = 16
+_FREE_SPACE = (
+    "free space there, or name a folder of a larger disk by --local-dir, and repeat the command"
+)
 _TASK_ATTEMPTS = 3
 """Requests are repeated by the storage already; this is for what another attempt gets around."""
 
@@ -128,6 +139,23 @@ def run_move(
     Raises:
         CairnError: a store could not be moved; those that were are not moved again.
     """
+    try:
+        return _run(move, stores, session=session, processes=processes, progress=progress)
+    except DiskFullError as failure:
+        # What writes there knows the setting of an engine, and not the option of a command.
+        if Path(failure.object_name or "/").is_relative_to(move.local_folder):
+            failure.next_step = _FREE_SPACE
+        raise
+
+
+def _run(
+    move: Move,
+    stores: Sequence[StoreRef],
+    *,
+    session: Any,  # noqa: ANN401 - pyspark is no dependency
+    processes: int | None,
+    progress: Callable[[MoveProgress], None] | None,
+) -> dict[StoreRef, Moved]:
     with move.target.open() as target:
         done = kept_results(target, move, stores)
         left = [ref for ref in stores if ref not in done]
