@@ -7,8 +7,10 @@ that the numbers of the later batches differ by one.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import cairn
 from cairn.offline.move.totals import MovedFamily
@@ -35,6 +37,7 @@ class Stage:
         last: that of the last one.
         shift: what is added to these numbers in this query.
         moved: what the move before it has moved; nothing of the first stage.
+        options: those by which Cairn's commands reach its storage.
     """
 
     run: Run
@@ -43,6 +46,7 @@ class Stage:
     last: int
     shift: int
     moved: tuple[MovedFamily, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Unmoved:

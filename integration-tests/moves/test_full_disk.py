@@ -93,7 +93,9 @@ def require_unchanged(query: Path, before: set[str]) -> None:
 @pytest.mark.parametrize(
     "stores", [0, 2, PARTITIONS, PARTITIONS + 2], ids=["begin", "read", "all-read", "written"]
 )
-def test_repartition(query: Path, disk: SmallDisk, stores: int) -> None:
+def test_a_repartition_names_the_full_disk_and_goes_on(
+    query: Path, disk: SmallDisk, stores: int
+) -> None:
     """The rows of all stores are spilled there, and then each new store is written there."""
     before, rows = files(query), rows_of(query)
     seen: list[int] = []
@@ -130,7 +132,9 @@ def import_all(query: Path, rows: Path, disk: SmallDisk, **run: Any) -> None:  #
 
 
 @pytest.mark.parametrize("stores", [None, 0, 2], ids=["plan", "begin", "written"])
-def test_import(query: Path, disk: SmallDisk, tmp_path: Path, stores: int | None) -> None:
+def test_an_import_names_the_full_disk_and_leaves_nothing_there(
+    query: Path, disk: SmallDisk, tmp_path: Path, stores: int | None
+) -> None:
     """The plan puts all rows there, and then each store is written there."""
     rows = exported(query, tmp_path / "rows")
     before, expected = files(query), rows_of(query)
@@ -153,7 +157,7 @@ def test_import(query: Path, disk: SmallDisk, tmp_path: Path, stores: int | None
 
 
 @pytest.mark.parametrize("target", ["folder", "folder-of-disk", "file-of-disk"])
-def test_export(
+def test_an_export_names_the_full_disk_and_leaves_no_file(
     query: Path, disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     """Files of a folder are written as temporary files first; the file is written at its place."""
