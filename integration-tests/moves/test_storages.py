@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import cairn
+from cairn.offline.move.totals import MovedFamily
 from harness.differential import Run
 from harness.events import Events
-from harness.moves import FILES, PROVIDERS, run_unmoved
+from harness.moved_checks import (
+    require_same_changes,
+    require_same_in_reader,
+    require_same_sink,
+    require_same_state,
+)
+from harness.moves import FILES, PROVIDERS, MovedQuery, Stage, run_unmoved
 from harness.operators import BY_NAME
 from harness.s3 import S3Bucket
-from harness.spark import s3a_conf
 from harness.state_cases import FORMS
+from harness.storages import Storage, on_hdfs, on_s3
 
 pytestmark = [pytest.mark.usefixtures("driver"), pytest.mark.hdfs]
-
-
-@dataclass(frozen=True)
-class Storage:
-    """A folder of a storage.
-
-    Attributes:
-        folder: its path or URL.
-        options: those by which Cairn's commands reach it.
-        conf: settings by which Spark does.
-    """
-
-    folder: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    conf: Mapping[str, str] = field(default_factory=dict)
 
 
 @pytest.fixture
 def storages(tmp_path: Path, hdfs_url: str, s3_bucket: S3Bucket) -> Mapping[str, Storage]:
     """Each kind by its name."""
-    one_copy = {"dfs.replication": "1"}  # there is one DataNode
-    options = s3_bucket.settings
-    return {
-        "files": Storage(str(tmp_path)),
-        "hdfs": Storage(f"{hdfs_url}/{uuid.uuid4().hex}", {"hadoop_conf": one_copy}, one_copy),
-        "s3": Storage(s3_bucket.url, options, s3a_conf(options)),
-    }
+    return {"files": Storage(str(tmp_path)), "hdfs": on_hdfs(hdfs_url), "s3": on_s3(s3_bucket)}
 
 
 @pytest.mark.parametrize(
@@ -70,32 +53,35 @@ def test_a_query_goes_on_on_another_storage(
     """The source is on one, the target on the other; then its objects are all that is there."""
     # The age of an object is that of its PUT: a person waits.
     monkeypatch.setattr("cairn.offline.hold.QUIET_S", 0)
-    expected = run_unmoved(BY_NAME[name], tmp_path / "unmoved")
+    unmoved = run_unmoved(BY_NAME[name], tmp_path / "unmoved")
     events = Events(tmp_path / "input")
-    before: tuple[Storage, Run] | None = None
+    stages: list[Stage] = []
     for number, step in enumerate(way.split()):
         form, storage = FORMS[step.split(":")[0]], storages[step.split(":")[1]]
         place = f"{storage.folder}/stage-{number}"
-        conf = {**storage.conf, **form.conf}
-        run = Run(BY_NAME[name], events, place, form.provider, form.checkpoint_format, conf)
-        first = 0
-        if before is not None:
-            first = before[1].record.last_batch + 1
+        first, moved = 0, tuple[MovedFamily, ...]()
+        if stages:
+            before = stages[-1]
+            first = before.last + 1
             with cairn.migrate(
-                before[1].checkpoint,
+                before.run.checkpoint,
                 to=place,
                 provider=PROVIDERS[form.provider],
-                storage_options=before[0].options,
+                storage_options=before.options,
                 target_options=storage.options,
             ) as plan:
-                plan.apply(processes=1)
+                moved = plan.apply(processes=1)
+        conf = {**storage.conf, **form.conf}
+        run = Run(BY_NAME[name], events, place, form.provider, form.checkpoint_format, conf)
         events.add_files(sum(FILES[:number]), FILES[number])
-
         run.advance()
-
-        rows, batches = expected.control.record.rows, range(first, expected.last[number] + 1)
-        assert run.record.rows == {batch: rows[batch] for batch in batches if batch in rows}
-        assert run.record.rows
+        last = unmoved.last[number]
+        stages.append(Stage(run, form, first, last, 0, moved, storage.options))
         with cairn.open_checkpoint(place, storage_options=storage.options) as checkpoint:
             assert [one for one in checkpoint.verify() if one.severity == "error"] == []
-        before = storage, run
+
+    query = MovedQuery(tuple(stages), unmoved.control)
+    require_same_sink(query)
+    require_same_state(query)
+    require_same_in_reader(query)
+    require_same_changes(query)
