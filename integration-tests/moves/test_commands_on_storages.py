@@ -62,8 +62,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """Return a folder of each kind of storage."""
     # The age of an object is that of its PUT: a person waits.
-    monkeypatch.setattr("cairn.offline.hold._QUIET_S", 0)
-    monkeypatch.setattr("cairn.offline.savepoint._SETTLING_S", 0)
+    monkeypatch.setattr("cairn.offline.hold.QUIET_S", 0)
+    monkeypatch.setattr("cairn.offline.savepoint.SETTLING_S", 0)
     if request.param == "s3":
         return on_s3(request.getfixturevalue("s3_bucket"))
     return on_hdfs(request.getfixturevalue("hdfs_url"))

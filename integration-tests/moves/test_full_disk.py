@@ -177,6 +177,6 @@ def test_an_export_names_the_full_disk_and_leaves_no_file(
     written = cairn.export(str(query), to=str(to))
 
     require_clear(failure.value, disk, "TMPDIR" if target == "folder" else "")
-    assert sum(one.rows for one in written) == len(rows_of(query))
+    assert sum(one.rows or 0 for one in written) == len(rows_of(query))
     for one in written:
         assert Path(one.object_name).stat().st_size == one.size_bytes

@@ -101,9 +101,10 @@ class AppendedBatch:
         """Require that the batch before is the last one, also the last one that is planned."""
         batches = self._held.batches
         last = batches.planned[-1]
-        if batches.committed[-1] == self._view.batch == last:
+        is_committed = last in batches.committed
+        if is_committed and self._view.batch == last:
             return
-        if batches.committed[-1] == last:
+        if is_committed:
             raise InUseError(
                 "the query, or another command, has gone on since the plan was made",
                 object_name=self._checkpoint.object_url(f"{COMMITS_PREFIX}{last}"),

@@ -54,7 +54,7 @@ def test_a_batch_that_cannot_be_read_is_refused(stopped: RunningCheckpoint) -> N
     with cairn.restore(str(stopped.folder), to_batch=1) as plan:
         assert plan.steps == ()
         assert [step.action for step in plan.left] == ["none"]
-        with pytest.raises(NotThereError, match="no way back to batch 1: .*changelog"):
+        with pytest.raises(NotThereError, match=r"no way back to batch 1: .*changelog"):
             plan.apply()
 
 

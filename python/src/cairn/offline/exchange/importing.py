@@ -262,7 +262,7 @@ class ImportPlan:
                     for some in reader.batches(file, url):
                         self._staging.add(some)
                         reader.problems += self._misplaced(some, url)
-            except (pa.ArrowInvalid, OSError) as problem:
+            except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as problem:
                 if isinstance(problem, OSError) and problem.errno is not None:
                     raise  # of the local disk; Arrow's own of damaged pages have no number
                 raise ConfigError(
