@@ -201,7 +201,10 @@ class World:
         one_more = WorkerDirectories(self.disk.path, self.temporary)
         one_more.remove()
         one_more.close()
-        left = [*self.temporary.glob("cairn-*"), *self.disk.path.glob("cairn-worker-*")]
+        left = {*self.temporary.glob("cairn-*"), *self.disk.path.glob("cairn-worker-*")}
+        # A killed executor leaves a folder to the next one, which only a job has.
+        of_executors = sorted(self.temporary.glob("cairn-tws-*"))
+        left -= set(of_executors[:WORKERS])
         self.left = sorted(path.name for path in left)
 
     @property

@@ -42,7 +42,7 @@ public final class BulkStateServer implements Runnable, Closeable {
   private static final Logger LOG = LoggerFactory.getLogger(BulkStateServer.class);
   private static final int SPARKS = 0;
   private static final int MESSAGE_FAILED = 1;
-  private static final int FOLDER_LENGTH = 60; // that of a path is 107 on Linux, 103 on macOS
+  private static final int FOLDER_LENGTH = 50; // that of a path is 107 on Linux, 103 on macOS
 
   private final ServerSocketChannel listener;
   private final Path socket;
@@ -59,7 +59,7 @@ public final class BulkStateServer implements Runnable, Closeable {
   private volatile SocketChannel worker;
   private volatile boolean isClosed;
 
-  /** Opens the socket, in a folder that only this user may enter. */
+  /** Opens the socket; see {@link SocketFolder}. */
   public BulkStateServer(
       StatefulProcessorHandleImpl handle,
       StructType keySchema,
@@ -75,7 +75,7 @@ public final class BulkStateServer implements Runnable, Closeable {
     handleRequest = sparksHandler();
     BulkRows keyRows = new BulkRows(keySchema, rowDeserializer(keySchema));
     frames = new BulkFrames(handle, keyRows, maxRecords, values, lists, maps);
-    socket = Files.createTempDirectory(shortFolder(), "cairn-tws-").resolve("state");
+    socket = SocketFolder.newSocket(shortFolder());
     listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
     try {
       listener.bind(UnixDomainSocketAddress.of(socket), 1);
@@ -223,6 +223,5 @@ public final class BulkStateServer implements Runnable, Closeable {
       channel.close();
     }
     Files.deleteIfExists(socket);
-    Files.deleteIfExists(socket.getParent());
   }
 }
