@@ -14,7 +14,7 @@ from harness.control import Control
 from harness.differential import Run
 from harness.events import Events
 from harness.operators import BY_NAME
-from harness.small_disk import SmallDisk, small_disk
+from harness.small_disk import SmallDisk, mounted_disk
 from harness.spark import CAIRN_CONF, CONTROL, SUBJECT
 
 pytestmark = pytest.mark.usefixtures("driver")
@@ -25,9 +25,7 @@ DISK_MIB = 8
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     """Mount a file system of a few MiB."""
-    with small_disk(tmp_path / "disk", DISK_MIB) as mounted:
-        if not mounted.is_small:
-            pytest.skip("mounting a small file system needs root, and tmpfs")
+    with mounted_disk(tmp_path / "disk", DISK_MIB) as mounted:
         yield mounted
 
 

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cairn
-from harness.moves import MovedQuery
+from harness.moves import MovedQuery, Stage
 from harness.state_cases import compared
 
 
 def require_same_sink(query: MovedQuery) -> None:
     """Require the rows of each batch."""
-    rows = query.control.record.rows
     for stage in query.stages:
-        expected = {
-            number + stage.shift: rows[number]
-            for number in range(stage.first, stage.last + 1)
-            if number in rows
-        }
-
-        assert stage.run.record.rows == expected, stage.form.name
-        assert expected
+        _require_same_batches(stage, query.control.record.rows, stage.run.record.rows)
 
 
 def require_same_progress(query: MovedQuery) -> None:
     """Require the counts of each batch behind a move."""
-    counts = query.control.record.counts
     for stage in query.later:
-        expected = {
-            number + stage.shift: counts[number]
-            for number in range(stage.first, stage.last + 1)
-            if number in counts
-        }
+        _require_same_batches(stage, query.control.record.counts, stage.run.record.counts)
 
-        assert stage.run.record.counts == expected, stage.form.name
-        assert expected
+
+def _require_same_batches(stage: Stage, unmoved: dict[int, Any], found: dict[int, Any]) -> None:
+    """Require of a stage what the query that was never moved has of its batches."""
+    expected = {
+        number + stage.shift: unmoved[number]
+        for number in range(stage.first, stage.last + 1)
+        if number in unmoved
+    }
+
+    assert found == expected, stage.form.name
+    assert expected
 
 
 def require_same_state(query: MovedQuery) -> None:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 REFILL_SECONDS = 0.005
 
 
@@ -89,3 +91,12 @@ def small_disk(path: Path, size_mib: int) -> Iterator[SmallDisk]:
         if is_small:
             # Lazily: an engine may still have open files there.
             subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@contextmanager
+def mounted_disk(path: Path, size_mib: int) -> Iterator[SmallDisk]:
+    """Mount one on a new folder; where this user may not, the test is skipped."""
+    with small_disk(path, size_mib) as disk:
+        if not disk.is_small:
+            pytest.skip("mounting a small file system needs root, and tmpfs")
+        yield disk

@@ -18,7 +18,7 @@ from cairn.errors import DiskFullError
 from cairn.offline.move.running import MoveProgress
 from harness.differential import Run, copy_checkpoint
 from harness.moves import age_logs, ended_query
-from harness.small_disk import SmallDisk, small_disk
+from harness.small_disk import SmallDisk, mounted_disk
 from harness.spark import CAIRN
 
 pytestmark = pytest.mark.usefixtures("driver")
@@ -45,9 +45,7 @@ def query(ended: Run, tmp_path: Path) -> Path:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     """Mount a file system of a few MiB."""
-    with small_disk(tmp_path / "disk", DISK_MIB) as mounted:
-        if not mounted.is_small:
-            pytest.skip("mounting a small file system needs root, and tmpfs")
+    with mounted_disk(tmp_path / "disk", DISK_MIB) as mounted:
         yield mounted
 
 

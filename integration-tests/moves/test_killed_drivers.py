@@ -32,7 +32,7 @@ TIMEOUT_S = 180
 END_S = 20
 # The driver of a move. It waits for ever when so many stores are done: no later step is taken.
 DRIVER = """
-import json, sys, time
+import json, sys, threading
 from pathlib import Path
 import cairn
 from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ verb, checkpoint, arguments, conf, local_dir, waits_at, sign = json.loads(sys.ar
 def wait_there(progress):
     if progress.stores == waits_at:
         Path(sign).touch()
-        time.sleep(3600)
+        threading.Event().wait()  # until it is killed
 
 builder = SparkSession.builder
 for name, value in conf.items():

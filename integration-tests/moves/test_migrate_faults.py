@@ -22,7 +22,7 @@ from cairn.offline.move.totals import MovedFamily
 from harness.differential import Run
 from harness.moves import ended_query
 from harness.processes import descendants, wait_until, wait_until_ended
-from harness.small_disk import SmallDisk, small_disk
+from harness.small_disk import SmallDisk, mounted_disk
 from harness.spark import ROCKSDB
 
 pytestmark = pytest.mark.usefixtures("driver")
@@ -141,9 +141,7 @@ def files(folder: Path) -> dict[str, int]:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     """Mount a file system of a few MiB."""
-    with small_disk(tmp_path / "disk", DISK_MIB) as mounted:
-        if not mounted.is_small:
-            pytest.skip("mounting a small file system needs root, and tmpfs")
+    with mounted_disk(tmp_path / "disk", DISK_MIB) as mounted:
         yield mounted
 
 

@@ -74,7 +74,7 @@ def show_move(progress: MoveProgress) -> None:
     if is_terminal(sys.stderr):
         left = progress.seconds_left
         text = (
-            f"{progress.stores:,} of {progress.of_stores:,} stores, {progress.rows:,} rows, "
+            f"{progress.stores:,} of {progress.of_stores:,} partitions, {progress.rows:,} rows, "
             f"{progress.stored_bytes / 1e6:,.0f} MB"
         )
         if left is not None and progress.stores < progress.of_stores:

@@ -98,7 +98,7 @@ class MigrationPlan(CommittedPlan):
             processes: how many; ``None``: one per processor.
             local_dir: on the local disk of each machine, as large as the largest partitions that
                 are moved at a time. ``None``: the folder of temporary files.
-            progress: called after each store.
+            progress: called after each store, and every few seconds.
 
         Raises:
             InUseError: a driver seems to use one of both places.

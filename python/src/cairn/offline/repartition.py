@@ -121,7 +121,8 @@ class RepartitionPlan(CommittedPlan):
                 operator, and of a new partition per process; with one, on each machine, as large
                 as the new partitions that are written at a time. ``None``: the folder of temporary
                 files.
-            progress: called after each store that was read, and each one that was written.
+            progress: called after each store that was read, and each one that was written, and
+                every few seconds.
 
         Raises:
             InUseError: a driver seems to use the checkpoint, or its last batch is not committed.

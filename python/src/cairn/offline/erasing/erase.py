@@ -170,7 +170,7 @@ class ErasePlan(CommittedPlan):
             processes: how many; ``None``: one per processor.
             local_dir: on the local disk, as large as the stores that are written at a time;
                 ``None``: the folder of temporary files.
-            progress: called after each store.
+            progress: called after each store, and every few seconds.
 
         Raises:
             ConfigError: savepoints need the objects, and may not be deleted.

@@ -15,7 +15,6 @@ import shutil
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from cairn.checksum import crc32c
 from cairn.errors import AlreadyExistsError, CairnError, ConfigError, RetryableError, unexpected
 from cairn.offline.exchange.file_form import METADATA, SUFFIX, FileForm, encoded
 from cairn.offline.move.running import MoveProgress
+from cairn.offline.parallel import in_parallel
 from cairn.opening import open_checkpoint
 from cairn.reader.families import PARTITION
 from cairn.release import RELEASE
@@ -107,6 +107,12 @@ class Export:
         for number in partitions or ():
             if not 0 <= number < most:
                 raise ConfigError(f"there is no partition {number}; there are 0 to {most - 1}")
+        # What the files of a folder are made of, by their names.
+        self._work = {
+            f"{folder_of(form.family)}/{partition:05}{SUFFIX}": (state, form, partition)
+            for state, form in zip(states, self._forms, strict=True)
+            for partition in self._numbers(state)
+        }
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
@@ -128,7 +134,7 @@ class Export:
         """
         planned = {
             name: _exported(form, partition, None, None, target.object_url(name))
-            for name, (_, form, partition) in self._work().items()
+            for name, (_, form, partition) in self._work.items()
         }
         for info in target.list(""):
             if info.key not in planned:
@@ -164,8 +170,8 @@ class Export:
             meter.add(written)
             return written
 
-        with _local_folder() as local, ThreadPoolExecutor(_THREADS, "cairn-export") as threads:
-            return tuple(threads.map(write, names))
+        with _local_folder() as local:
+            return tuple(in_parallel(write, names, threads=_THREADS))
 
     def write(self, target: ObjectStore, name: str, local: Path) -> ExportedFile:
         """Write one file of a folder.
@@ -175,7 +181,7 @@ class Export:
             name: of the file, see ``files``.
             local: a folder on the local disk.
         """
-        state, form, partition = self._work()[name]
+        state, form, partition = self._work[name]
         path = local / f"{secrets.token_hex(8)}{SUFFIX}"
         try:
             rows = self._write(path, form, partition, state, [partition])
@@ -185,14 +191,6 @@ class Export:
         finally:
             path.unlink(missing_ok=True)
         return _exported(form, partition, rows, size, target.object_url(name))
-
-    def _work(self) -> dict[str, tuple[State, FileForm, int]]:
-        """Return what the files of a folder are made of, by their names."""
-        return {
-            f"{folder_of(form.family)}/{partition:05}{SUFFIX}": (state, form, partition)
-            for state, form in zip(self._states, self._forms, strict=True)
-            for partition in self._numbers(state)
-        }
 
     def to_file(
         self,

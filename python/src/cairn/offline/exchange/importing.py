@@ -171,7 +171,7 @@ class ImportPlan:
 
         Args:
             processes: of this machine; ``None``: one per processor.
-            progress: called after each store.
+            progress: called after each store, and every few seconds.
 
         Raises:
             InvalidError: there are problems.

@@ -165,8 +165,10 @@ def _run(
         meter = _Meter(stores, done, progress)
         meter.add()
         count = min(processes or os.cpu_count() or 1, _PROCESSES_MAX, len(left))
-        # Of one store in this process: nothing would run beside another.
-        (_beside if count > 1 else _one_by_one)(move, left, meter, count)
+        if count > 1:
+            _beside(move, left, meter, count)
+        else:  # in this process: nothing would run beside another
+            _one_by_one(move, left, meter)
     return meter.done
 
 
@@ -253,7 +255,7 @@ def _is_written(target: ObjectStore, move: Move, moved: Moved) -> bool:
         return is_stored(root, manifest_name(seed))
 
 
-def _one_by_one(move: Move, stores: Sequence[StoreRef], meter: _Meter, _: int) -> None:
+def _one_by_one(move: Move, stores: Sequence[StoreRef], meter: _Meter) -> None:
     """Move stores in this process."""
     if stores:
         with move.mover() as mover:

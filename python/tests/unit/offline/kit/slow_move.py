@@ -23,5 +23,5 @@ class _SlowMover(StoreMover):
     def move(self, ref: StoreRef) -> Moved:
         if self.on_rows is not None:
             self.on_rows(1)
-        time.sleep(SECONDS)
+        time.sleep(SECONDS)  # the test ends the process before
         return super().move(ref)

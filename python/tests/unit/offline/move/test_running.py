@@ -36,7 +36,7 @@ def move(tmp_path: Path) -> Move:
         batch=0,
         checkpoint_format=1,
         conf=replace(conf, entry=conf.entry.with_conf({PROVIDER: class_of("cairn")})),
-        results="cairn-log/work/results",
+        results="cairn-log/a-move/results",
         token="work",  # noqa: S106 - no secret
         memory_bytes=ReadLimits().memory_bytes,
     )
