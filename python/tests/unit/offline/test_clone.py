@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from dying_store import DyingStore, Killed
+from dying_store import DyingStore, Killed, Life
 from running_checkpoint import RunningCheckpoint
 from small_checkpoint import SmallCheckpoint
 
@@ -440,7 +440,7 @@ def test_a_clone_that_is_killed_anywhere_is_finished_by_the_same_command(
     written.commit({1: (10, 1)})
     for point in range(1, 100):
         folder = tmp_path / f"clone{point}"
-        target = DyingStore(str(folder), point, is_behind=is_behind)
+        target = DyingStore(str(folder), Life(point, is_behind=is_behind))
         try:
             with ClonePlan(source, target, SYSTEM_CLOCK, batch=9) as plan:
                 plan.apply()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dying_store import DyingStore, Killed
+from dying_store import DyingStore, Killed, Life
 from running_checkpoint import RunningCheckpoint
 from small_checkpoint import SmallCheckpoint
 
@@ -250,7 +250,7 @@ def test_a_kill_at_any_point_leaves_what_the_same_command_finishes(
     while True:
         point += 1
         target = tmp_path / f"target{point}"
-        store = DyingStore(str(target), point, is_behind=is_behind)
+        store = DyingStore(str(target), Life(point, is_behind=is_behind))
         try:
             with new_at(store, source) as made:
                 made.copy_spark_files()

@@ -6,12 +6,12 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from dying_store import Killed, Life, opener
 from running_checkpoint import RunningCheckpoint, age
 from small_checkpoint import PARTITIONS, SmallCheckpoint, partition_of_user
 
@@ -30,7 +30,6 @@ from cairn.format.spark_log import parse_commit, parse_offsets
 from cairn.offline.move.running import MoveProgress
 from cairn.offline.move.shuffle import Gatherer
 from cairn.reader.spark.logs import STRICT_DISTRIBUTION
-from cairn.storage.local import LocalStore
 
 V2 = "state/0/_metadata/v2/3"
 
@@ -303,51 +302,6 @@ def files(folder: Path) -> dict[str, bytes]:
 # -- kills, faults and others ----------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """The process ends here: nothing more is written."""
-
-
-class Life:
-    """How many writes a process has left."""
-
-    def __init__(self, writes: int, *, is_behind: bool) -> None:
-        self.left = writes
-        self._is_behind = is_behind
-
-    def write(self, call: Callable[[], None]) -> None:
-        """Write, or die before or behind it."""
-        if self.left <= 0:
-            raise Killed
-        self.left -= 1
-        if self.left or self._is_behind:
-            call()
-        if not self.left:
-            raise Killed
-
-
-class DyingStore(LocalStore):
-    """Ends the process before, or behind, one of the calls that write."""
-
-    def __init__(self, url: str, life: Life) -> None:
-        super().__init__(url)
-        self._life = life
-
-    def at(self, url: str) -> DyingStore:
-        return DyingStore(url, self._life)
-
-    def put(self, key: str, data: Any) -> None:  # noqa: ANN401
-        self._life.write(lambda: super(DyingStore, self).put(key, data))
-
-    def put_if_absent(self, key: str, data: Any) -> None:  # noqa: ANN401
-        self._life.write(lambda: super(DyingStore, self).put_if_absent(key, data))
-
-    def put_if_match(self, key: str, data: Any, etag: str) -> None:  # noqa: ANN401
-        self._life.write(lambda: super(DyingStore, self).put_if_match(key, data, etag))
-
-    def delete(self, keys: Any) -> None:  # noqa: ANN401
-        self._life.write(lambda: super(DyingStore, self).delete(keys))
-
-
 @pytest.fixture
 def with_metadata(stopped: RunningCheckpoint) -> RunningCheckpoint:
     """Return a checkpoint whose operator has metadata per batch, too."""
@@ -372,10 +326,7 @@ def test_a_kill_at_any_point_has_changed_nothing_until_the_end(
         points += 1
         life = Life(points, is_behind=is_behind)
         with monkeypatch.context() as patch:
-            patch.setattr(
-                "cairn.offline.move.moving.open_location",
-                lambda url, _, life=life: DyingStore(url, life),
-            )
+            patch.setattr("cairn.location.open_store", opener(life))
             with pytest.raises(Killed):
                 repartition(written, 2)
         found = files(written.folder)

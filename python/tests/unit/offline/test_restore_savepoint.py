@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from dying_store import DyingStore, Killed
+from dying_store import DyingStore, Killed, Life
 from running_checkpoint import RunningCheckpoint, age
 
 import cairn
@@ -190,7 +190,7 @@ def test_a_restore_that_is_killed_anywhere_is_finished_by_the_next(
     for point in range(1, 100):
         folder = tmp_path / f"ck{point}"
         shutil.copytree(kept.folder, folder)
-        store = DyingStore(str(folder), point, is_behind=is_behind)
+        store = DyingStore(str(folder), Life(point, is_behind=is_behind))
         try:
             with SavepointPlan(store, ReadLimits(), SYSTEM_CLOCK, "kept") as plan:
                 plan.apply()

@@ -15,32 +15,58 @@ class Killed(BaseException):
     """The process ends here: nothing more is written."""
 
 
-class DyingStore(LocalStore):
-    """Ends the process before, or behind, one of the calls that write.
+class Life:
+    """How many writes a process has left; after the last one it has ended.
 
     Args:
-        url: of the root.
-        last: the number of that call, from 1 on.
-        is_behind: whether the call is done.
+        writes: the number of the last one, from 1 on.
+        is_behind: whether the last one is done.
     """
 
-    def __init__(self, url: str, last: int, *, is_behind: bool) -> None:
-        super().__init__(url)
-        self._left = last
+    def __init__(self, writes: int, *, is_behind: bool) -> None:
+        self._left = writes
         self._is_behind = is_behind
         self._order = threading.Lock()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process was killed."""
+        return self._left <= 0
+
+    def write(self, write: Callable[[], None]) -> None:
+        """Write, or die before or behind it."""
+        with self._order:
+            if self.has_ended:
+                raise Killed
+            self._left -= 1
+            if not self.has_ended or self._is_behind:
+                write()
+            if self.has_ended:
+                raise Killed
+
+
+class DyingStore(LocalStore):
+    """A store at ``url``, and those opened at others from it, of a process with one ``life``."""
+
+    def __init__(self, url: str, life: Life) -> None:
+        super().__init__(url)
+        self._life = life
+
+    def at(self, url: str) -> DyingStore:
+        """Return the store at another URL, of the same process."""
+        return self._inherit(DyingStore(url, self._life))
+
     def put(self, key: str, data: Any) -> None:  # noqa: ANN401
         """Create or replace an object, or die."""
-        self._dying(lambda: super(DyingStore, self).put(key, data))
+        self._life.write(lambda: super(DyingStore, self).put(key, data))
 
     def put_if_absent(self, key: str, data: Any) -> None:  # noqa: ANN401
         """Create an object, or die."""
-        self._dying(lambda: super(DyingStore, self).put_if_absent(key, data))
+        self._life.write(lambda: super(DyingStore, self).put_if_absent(key, data))
 
     def put_if_match(self, key: str, data: Any, etag: str) -> None:  # noqa: ANN401
         """Replace an object, or die."""
-        self._dying(lambda: super(DyingStore, self).put_if_match(key, data, etag))
+        self._life.write(lambda: super(DyingStore, self).put_if_match(key, data, etag))
 
     def copy_within(self, source: Any, source_key: str, key: str, *, size_bytes: int) -> bool:  # noqa: ANN401
         """Copy an object, or die."""
@@ -51,23 +77,18 @@ class DyingStore(LocalStore):
             )
             assert copied
 
-        self._dying(copy)
+        self._life.write(copy)
         return True
 
     def delete(self, keys: Any) -> None:  # noqa: ANN401
-        """Delete objects, or die."""
-        if not keys or "probe" in keys[0]:
-            super().delete(keys)
-        else:
-            self._dying(lambda: super(DyingStore, self).delete(keys))
+        """Delete objects one after the other, or die."""
+        for key in keys:
+            if "probe" in key:
+                super().delete([key])
+            else:
+                self._life.write(lambda key=key: super(DyingStore, self).delete([key]))
 
-    def _dying(self, write: Callable[[], None]) -> None:
-        with self._order:
-            self._left -= 1
-            if self._left < 0 or (self._left == 0 and not self._is_behind):
-                self._left = -1
-                raise Killed
-            write()
-            if self._left == 0:
-                self._left = -1
-                raise Killed
+
+def opener(life: Life) -> Callable[[str, object], DyingStore]:
+    """Return what takes the place of ``open_store`` in a process with this life."""
+    return lambda url, _: DyingStore(url, life)
