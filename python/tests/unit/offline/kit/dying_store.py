@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cairn.storage.local import LocalStore
@@ -36,13 +37,14 @@ class Life:
     def write(self, write: Callable[[], None]) -> None:
         """Write, or die before or behind it."""
         with self._order:
-            if self.has_ended:
-                raise Killed
-            self._left -= 1
-            if not self.has_ended or self._is_behind:
+            if self._left > 1:
+                self._left -= 1
                 write()
-            if self.has_ended:
-                raise Killed
+                return
+            is_last, self._left = self._left == 1, 0
+            if is_last and self._is_behind:
+                write()
+            raise Killed
 
 
 class DyingStore(LocalStore):
@@ -82,11 +84,12 @@ class DyingStore(LocalStore):
 
     def delete(self, keys: Any) -> None:  # noqa: ANN401
         """Delete objects one after the other, or die."""
+        delete = super().delete
         for key in keys:
             if "probe" in key:
-                super().delete([key])
+                delete([key])
             else:
-                self._life.write(lambda key=key: super(DyingStore, self).delete([key]))
+                self._life.write(partial(delete, [key]))
 
 
 def opener(life: Life) -> Callable[[str, object], DyingStore]:
