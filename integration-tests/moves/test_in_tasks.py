@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pyarrow.parquet as pq
 import pytest
 
 import cairn
 from cairn.errors import MissingError
+from cairn.offline.move.moving import Location, Move
+from cairn.offline.move.running import MoveProgress, run_in_spark
 from harness.differential import Run
 from harness.moves import age_logs, ended_query
 from harness.spark import CAIRN
@@ -79,3 +85,31 @@ def test_a_key_is_erased_by_tasks_of_spark(source: Run, tmp_path: Path) -> None:
     assert sorted(map(str, after)) == sorted(str(row) for row in before if row != before[0])
     record = json.loads(next(copied.glob("cairn-log/*erase*/record.json")).read_text())
     assert record["ended"]
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_what_progress_raises_cancels_the_job(source: Run, jobs: int) -> None:
+    """Also one that begins later: Ctrl-C in a notebook must not leave tasks that write stores."""
+    session = source.session()
+    context = session.sparkContext
+    what = {"target": Location(source.checkpoint), "token": f"jobs-{jobs}", "results": "none"}
+    move = SimpleNamespace(**what)
+    begun: list[float] = []
+
+    def job() -> list[None]:
+        for _ in range(jobs):
+            begun.append(time.monotonic())
+            with suppress(Exception):
+                context.parallelize([600], 1).map(time.sleep).collect()
+        return []
+
+    def interrupt(_: MoveProgress) -> None:
+        if begun:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_in_spark(session, job, cast("Move", move), [], interrupt)
+
+    assert time.monotonic() - begun[0] < 300
+    assert len(begun) == jobs
+    assert list(context.statusTracker().getActiveJobsIds()) == []

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from cairn.storage.base import ObjectStore
 
 _LOOK_EVERY_S = 2.0
+_CANCEL_EVERY_S = 0.2
 _PROCESSES_MAX = 16
 _THREADS = 16
 _FREE_SPACE = (
@@ -206,6 +207,8 @@ def run_in_spark(
                 meter.add(*results_of(target, move, stores).values())
         except BaseException:
             context.cancelJobsWithTag(tag)
+            while not wait([run], _CANCEL_EVERY_S).done:
+                context.cancelJobsWithTag(tag)  # it had not begun, or another one follows it
             raise
         for failure in filter(None, run.result()):
             raise failure
