@@ -44,9 +44,10 @@ def clone(
 ) -> None:
     """Make a new query from a batch of another one; without --apply, show what that takes.
 
-    LOCATION may end in @N, a batch, or @NAME, a savepoint. Default: the newest batch. Of Cairn's
-    checkpoints, and those of Spark's own providers. Only the objects that lead to the batch are
-    copied, by the storage itself where it can. If the command is killed, repeat it: it goes on.
+    LOCATION may end in @N, a batch, or @NAME, a savepoint; default: the newest batch. (If the name
+    of the folder has an @, end it with a slash.) Cairn's checkpoints are cloned, and those of
+    Spark's own providers. Only the objects that lead to the batch are copied, by the storage itself
+    where it can. If the command is killed, repeat it: it goes on.
     Exit code 3: there is something to copy.
     """
     location, batch, savepoint = chosen(place.location)

@@ -119,7 +119,8 @@ def _explain(plan: ErasePlan) -> None:
         click.echo(
             "The batch without the key is there; older objects are left to delete.", err=True
         )
-        return
+    elif not plan.stores:
+        click.echo("No object has this key.", err=True)
     if plan.others:
         names = ", ".join(f"{operator}/{name}" for operator, name in plan.others)
         click.echo(f"Not erased, since their keys do not have these columns: {names}.", err=True)

@@ -26,7 +26,7 @@ from cairn.offline.stores import cairn_stores
 from cairn.reader.batch import BatchView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from cairn.clock import Clock, Entropy
     from cairn.format.spark_log import UniqueIds
@@ -46,6 +46,7 @@ class AppendedBatch:
             results of a killed process count only behind the same one.
         clock: tells the time.
         entropy: makes ids.
+        starts_anew: what a killed process has left of this work is not used: its record ends.
 
     Attributes:
         number: of the batch.
@@ -59,6 +60,8 @@ class AppendedBatch:
         work: Mapping[str, object],
         clock: Clock = SYSTEM_CLOCK,
         entropy: Entropy = SYSTEM_ENTROPY,
+        *,
+        starts_anew: bool = False,
     ) -> None:
         self.number = view.batch + 1
         self._checkpoint = checkpoint
@@ -67,6 +70,7 @@ class AppendedBatch:
         self._work = dict(work)
         self._clock = clock
         self._held = HeldCheckpoint(checkpoint, command, clock, entropy)
+        self._starts_anew = starts_anew
         self._record: Record | None = None
         self._may_be_committed = False
 
@@ -86,16 +90,24 @@ class AppendedBatch:
         self._held.__enter__()
         try:
             self._require_ended()
-            step = {"committed_ms": self._view.committed_ms, **self._work}
-            step = work_of_batch(self.number, step)
-            self._record = find_unended(self._checkpoint, self._command, step, self._clock)
-            self._record = self._record or Record(
+            committed_ms = self._view.committed_ms
+            step = {"batch": self.number, "committed_ms": committed_ms, **self._work}
+            if self._starts_anew:
+                self._end_records()
+            left = unended_records(self._checkpoint, self._command, step, self._clock)
+            self._record = next(left, None) or Record(
                 self._checkpoint, self._command, self._held.token, [step], self._clock
             )
         except BaseException as error:
             self.__exit__(error)
             raise
         return self
+
+    def _end_records(self) -> None:
+        """End the records of the same work, whichever batch it was to append."""
+        left = unended_records(self._checkpoint, self._command, self._work, self._clock)
+        for record in list(left):
+            record.end([])
 
     def _require_ended(self) -> None:
         """Require that the batch before is the last one, also the last one that is planned."""
@@ -176,29 +188,23 @@ class AppendedBatch:
             self._held.__exit__(*failure)
 
 
-def work_of_batch(number: int, work: Mapping[str, object]) -> dict[str, object]:
-    """Return what a record has as the only step of the work that appends a batch."""
-    return {"batch": number, **work}
-
-
-def find_unended(
+def unended_records(
     checkpoint: ObjectStore, command: str, work: Mapping[str, object], clock: Clock
-) -> Record | None:
-    """Return the record of the same work that a process has left; ``None``: there is none.
+) -> Iterator[Record]:
+    """Yield the records of the same work that processes have left, oldest first.
 
     Args:
         checkpoint: at the query's checkpoint location.
         command: of ``cairn``.
-        work: see ``work_of_batch``; it may be a part of it.
-        clock: for the record.
+        work: as ``AppendedBatch`` has it, or a part of it; its step may have ``batch``, too.
+        clock: for the records.
     """
     for record in find_records(checkpoint, clock):
         steps = record.steps
         if record.command != command or record.is_ended or len(steps) != 1:
             continue
         if work.items() <= steps[0].items():
-            return record
-    return None
+            yield record
 
 
 def find_appended(
@@ -207,6 +213,8 @@ def find_appended(
     work: Mapping[str, object],
     clock: Clock,
     written: Callable[[Record], StoreId],
+    *,
+    must_know: bool = False,
 ) -> Record | None:
     """Return the record of the same work whose batch is committed, and whose end is missing.
 
@@ -216,16 +224,27 @@ def find_appended(
         work: as ``AppendedBatch`` has it, or a part of it.
         clock: for the record.
         written: returns one of the stores that the work of a record writes.
+        must_know: a record counts neither way if its batch cannot be read any more.
+
+    Raises:
+        NotThereError: there is such a record, and ``must_know``.
     """
-    for record in find_records(view.objects, clock):
-        if record.command != command or record.is_ended or len(record.steps) != 1:
-            continue
+    for record in unended_records(view.objects, command, work, clock):
         batch = record.steps[0].get("batch")
         if not isinstance(batch, int) or batch > view.batch:
             continue
-        is_same = work.items() <= record.steps[0].items()
-        if is_same and _is_of(view, record, batch, written):
-            return record
+        try:
+            if _is_of(view, record, batch, written):
+                return record
+        except DataError as failure:
+            if must_know:
+                raise NotThereError(
+                    f"a process that has ended may have done the same as batch {batch}, which "
+                    f"cannot be read any more: {failure.message}",
+                    object_name=view.objects.object_url(record.folder),
+                    next_step="look at the state: if it has not, delete this record, and repeat "
+                    "the command",
+                ) from failure
     return None
 
 
@@ -235,16 +254,16 @@ def _is_of(
     """Return whether a committed batch is the one that a record was to append.
 
     A driver may have run a batch of this number, after the command was killed before its end.
+
+    Raises:
+        DataError: the batch cannot be read.
     """
-    try:
-        wanted = written(record)
-        for store in cairn_stores(BatchView(view.objects, batch)):
-            if store.id == wanted:
-                with store.open() as root:
-                    found = store.versions(root).read_header(store.version, store.checkpoint_id)
-                    return found.header.attempt == attempt_of(record.name)
-    except DataError:
-        pass
+    wanted = written(record)
+    for store in cairn_stores(BatchView(view.objects, batch)):
+        if store.id == wanted:
+            with store.open() as root:
+                found = store.versions(root).read_header(store.version, store.checkpoint_id)
+                return found.header.attempt == attempt_of(record.name)
     return False
 
 

@@ -170,7 +170,7 @@ class ClonePlan(Plan):
             PartitionStore(view.place(operator, store), partition)
             for operator in view.operators
             for store in operator.stores
-            for partition in range(operator.partitions)
+            for partition in range(view.partitions(operator))
         ]
         try:
             return in_parallel(look, stores, threads=THREADS)

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from cairn.errors import ConfigError, InUseError, RetryableError
+from cairn.errors import ConfigError, DataError, InUseError, RetryableError
 from cairn.format.spark_log import CHECKPOINT_FORMAT, PROVIDER
-from cairn.offline.appended_batch import AppendedBatch, find_unended, work_of_batch
+from cairn.offline.appended_batch import AppendedBatch, unended_records
 from cairn.offline.hold import list_unheld
 from cairn.offline.move.checks import movable_stores
 from cairn.offline.move.moving import Move, read_results
@@ -21,6 +21,7 @@ from cairn.offline.move.running import run_move
 from cairn.offline.move.totals import MovedFamily, checkpoint_ids, totals
 from cairn.offline.new_checkpoint import NewCheckpoint
 from cairn.offline.plan import CommittedPlan
+from cairn.reader.batch import BatchView
 from cairn.reader.spark.logs import class_of
 from cairn.reader.stores.base import ReadLimits
 
@@ -145,9 +146,20 @@ class MigrationPlan(CommittedPlan):
         return done
 
     def _find_unended(self) -> Record | None:
-        """Return the record of a batch that was committed before its record had ended."""
-        work = work_of_batch(self.batch, self._work)
-        return find_unended(self._checkpoint, _COMMAND, work, self._clock)
+        """Return the record of a batch that was committed before its record had ended.
+
+        The query may have gone on since.
+        """
+        for record in unended_records(self._checkpoint, _COMMAND, self._work, self._clock):
+            batch = record.steps[0].get("batch")
+            if isinstance(batch, int) and batch <= self.batch and self._has_moved(batch):
+                return record
+        return None
+
+    def _has_moved(self, batch: int) -> bool:
+        with suppress(DataError):  # else Spark has deleted the entry since
+            return BatchView(self._checkpoint, batch).provider == self.provider
+        return False
 
     @property
     def _work(self) -> dict[str, object]:

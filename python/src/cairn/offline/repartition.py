@@ -156,6 +156,8 @@ class RepartitionPlan(CommittedPlan):
 
     def _find_unended(self) -> Record | None:
         """Return the record of a batch that was committed before its record had ended."""
+        if not self.stores:
+            return None
         operator, store = self.stores[0]
         return find_appended(
             self._view,

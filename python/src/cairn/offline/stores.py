@@ -179,8 +179,7 @@ def cairn_stores(view: BatchView) -> Iterator[PartitionStore]:
             next_step="`cairn verify` says what is wrong with it, and what mends it",
         )
     for operator in view.operators:
-        partitions = view.families(operator)[0].partitions
         for store in operator.stores:
             place = view.place(operator, store)
-            for partition in range(partitions):
+            for partition in range(view.partitions(operator)):
                 yield PartitionStore(place, partition)

@@ -118,6 +118,10 @@ class BatchView:
                 continue
             yield from families_of(self.conf, operator, store, schemas, place)
 
+    def partitions(self, operator: Operator) -> int:
+        """Return how many partitions of an operator have stores: one, if its rows have no key."""
+        return self.families(operator)[0].partitions
+
     def place(self, operator: Operator, store: OperatorStore) -> StorePlace:
         """Return where the files of a store are."""
         ids = self.commit.unique_ids

@@ -228,7 +228,7 @@ class _Estimate:
         self._batches = batches
         self._manager: FileManager = file_manager
         self._is_cairn = view.provider == "cairn"
-        self._stores = sum(one.partitions * len(one.stores) for one in view.operators)
+        self._stores = sum(view.partitions(one) * len(one.stores) for one in view.operators)
         self._empty_share, self._empty_bytes = empty_share(
             objects, view.provider, footprint.sampled
         )

@@ -21,6 +21,7 @@ from cairn.errors import (
     DataError,
     InUseError,
     NotThereError,
+    UnavailableError,
     UnsupportedStateError,
 )
 from cairn.offline.erasing.erase import ErasedStore
@@ -205,6 +206,94 @@ def test_a_killed_command_is_finished_by_the_same_one(
     with cairn.erase(place, key={"user": USER}) as plan:
         assert (plan.stores, plan.is_committed) == ((), False)
     goes_on(stopped)
+
+
+def fail(checkpoint: RunningCheckpoint, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the command until an error, in place of the step of this name, ends it."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise UnavailableError("the storage is away")
+
+    owner = "ErasePlan." if name == "_delete" else ""
+    with monkeypatch.context() as patch:
+        patch.setattr(f"cairn.offline.erasing.erase.{owner}{name}", fails)
+        with pytest.raises(UnavailableError):
+            erase(checkpoint)
+    for log in ("offsets", "commits"):
+        for path in (checkpoint.folder / log).iterdir():
+            age(path)
+
+
+def test_a_savepoint_that_was_created_behind_a_failed_attempt_is_asked_for(
+    stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be left, without its objects."""
+    place = str(stopped.folder)
+    fail(stopped, "run_move", monkeypatch)
+    cairn.create_savepoint(place, name="safe")
+
+    with pytest.raises(ConfigError, match="safe"):
+        erase(stopped)
+    (done,) = erase(stopped, deletes_savepoints=True)
+
+    assert done.keys == {"default": 1}
+    assert list(cairn.list_savepoints(place)) == []
+    records = [json.loads(path.read_text()) for path in stopped.folder.glob("cairn-log/*/*.json")]
+    assert [one["ended"] for one in records if one["ended"] is None] == []
+    goes_on(stopped)
+
+
+def test_a_savepoint_that_was_created_behind_the_commit_is_asked_for(
+    stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older batches are there until the same command has deleted them."""
+    place = str(stopped.folder)
+    fail(stopped, "_delete", monkeypatch)
+    cairn.create_savepoint(place, name="later", batch=9)
+    cairn.create_savepoint(place, name="without-the-key", batch=10)
+
+    with cairn.erase(place, key={"user": USER}) as plan:
+        assert (plan.is_committed, plan.savepoints) == (True, ("later",))
+        with pytest.raises(ConfigError, match="later"):
+            plan.apply(processes=1)
+        plan.apply(processes=1, deletes_savepoints=True)
+
+    (kept,) = cairn.list_savepoints(place)
+    assert (kept.name, kept.status) == ("without-the-key", "whole")
+    goes_on(stopped)
+
+
+def test_what_came_behind_a_failed_attempt_is_erased_too(
+    stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query has gone on, and back to the batch from which the attempt began."""
+    place = str(stopped.folder)
+    fail(stopped, "run_move", monkeypatch)
+    stopped.start()
+    for number in (77, 78):
+        stopped.commit({USER: (number, number)})
+    stopped.stop()
+    with cairn.restore(place, to_batch=9) as plan:
+        plan.apply()
+    for batch in (10, 11):
+        (stopped.folder / f"offsets/{batch}").unlink(missing_ok=True)
+    stopped.go_back(9)
+    age(stopped.folder / "commits/9")
+
+    erase(stopped)
+
+    with cairn.erase(place, key={"user": USER}) as plan:
+        assert (plan.stores, plan.is_committed) == ((), False)
+    goes_on(stopped)
+
+
+def test_the_command_says_that_no_object_has_the_key(stopped: RunningCheckpoint) -> None:
+    """A key that is mistyped must not look as if it were erased."""
+    command = ["erase", str(stopped.folder), "--key", '{"user": 4711}', "--apply"]
+
+    result = CliRunner().invoke(main, command)
+
+    assert (result.exit_code, result.stderr) == (0, "No object has this key.\n")
 
 
 def test_versions_that_were_given_up_lose_the_key_and_their_names(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -222,6 +225,35 @@ def test_an_import_that_was_killed_behind_its_commit_is_not_done_twice(
         assert not plan.is_committed
 
 
+def test_a_killed_import_whose_batch_is_gone_is_not_repeated(
+    stopped: RunningCheckpoint, tmp_path: Path
+) -> None:
+    """Its batch may have been committed: rows that the query has written since would be lost."""
+    file = write(tmp_path / "few.parquet", {3: (1, 2), 1000: (3, 4)})
+    kill(stopped, file, "end")
+    rows = {3: (1, 2), 1000: (3, 4)}
+    stopped.adopt(rows)
+    stopped.start()
+    for number in range(5):
+        stopped.commit({5 + number: (9, 9)})
+        stopped.snapshot()
+    stopped.stop()
+    for batch in range(12):
+        for log in ("offsets", "commits"):
+            (stopped.folder / f"{log}/{batch}").unlink(missing_ok=True)
+    before = contents(stopped.folder)
+
+    with pytest.raises(NotThereError, match="cannot be read any more") as caught:
+        import_rows(stopped, file, "replace")
+
+    assert "cairn-log/" in str(caught.value)
+    assert contents(stopped.folder) == before
+    (record,) = stopped.folder.glob("cairn-log/*")
+    shutil.rmtree(record)
+    import_rows(stopped, file, "replace")
+    assert stopped.state() == rows
+
+
 def test_what_a_killed_import_has_written_is_not_taken_for_what_a_driver_wrote(
     stopped: RunningCheckpoint, tmp_path: Path
 ) -> None:
@@ -291,6 +323,57 @@ def test_problems_name_file_row_and_column(stopped: RunningCheckpoint, tmp_path:
     pq.write_table(pa.table({"user": too_large, "max": [1, 2], "max_2": [1, 2]}), file)
     (found,) = problems_of(stopped, file)
     assert (found.row, found.column) == (1, "user")
+
+
+def test_a_number_that_would_be_rounded_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQL makes doubles of floats."""
+    column = {"name": "max", "type": "float", "nullable": True, "metadata": {}}
+    monkeypatch.setattr("small_checkpoint._VALUE", [column, column])
+    written = RunningCheckpoint(tmp_path / "ck", tmp_path / "local")
+    written.commit({1: (1, 1)})
+    written.stop()
+    exact = [0.5, -0.0, math.nan, math.inf, None]
+    users = pa.array(range(len(exact)), pa.int64())
+    for inexact, place in ((0.1, 2), (1e300, 1), (16777217.0, 0)):
+        doubles: list[float | None] = [*exact]
+        doubles.insert(place, inexact)
+        columns = {"user": range(6), "max": doubles, "max_2": [1.5] * 6}
+        pq.write_table(pa.table(columns), tmp_path / "file.parquet")
+        (problem,) = problems_of(written, tmp_path / "file.parquet")
+        assert (problem.row, problem.column) == (place, "max")
+        assert f"{inexact} would become" in problem.text
+
+    pq.write_table(pa.table({"user": users, "max": exact, "max_2": exact}), tmp_path / "ok.parquet")
+    with cairn.import_state(
+        str(written.folder), files=str(tmp_path / "ok.parquet"), operator=0, mode="replace"
+    ) as plan:
+        assert plan.problems == ()
+
+
+def test_keys_of_an_aggregation_have_one_zero_and_one_nan(tmp_path: Path) -> None:
+    """Spark would never find a row with another one."""
+    written = RunningCheckpoint(tmp_path / "ck", tmp_path / "local", key_type="double")
+    written.commit({1.0: (1, 1)})
+    written.stop()
+    other_nan = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0001))[0]
+    columns = {"user": [0.0, -0.0, 2.0], "max": [1, 2, 3], "max_2": [1, 2, 3]}
+    pq.write_table(pa.table(columns), tmp_path / "file.parquet")
+    (problem,) = problems_of(written, tmp_path / "file.parquet")
+    assert "the key is that of row 0" in problem.text
+    columns = {"user": [-0.0, other_nan], "max": [1, 2], "max_2": [1, 2]}
+    pq.write_table(pa.table(columns), tmp_path / "file.parquet")
+
+    import_rows(written, tmp_path / "file.parquet", "replace")
+
+    with cairn.open_checkpoint(str(written.folder)) as checkpoint:
+        state = checkpoint.state()
+        found = {row["max"]: row["user"] for row in state.to_table().to_pylist()}
+        assert state.get({"user": 0.0}).num_rows == 1
+        assert state.get({"user": math.nan}).num_rows == 1
+    assert struct.pack("<d", found[1]) == struct.pack("<d", 0.0)
+    assert struct.pack("<d", found[2]) == struct.pack("<Q", 0x7FF8_0000_0000_0000)
 
 
 def test_a_null_where_spark_has_none_is_a_problem(

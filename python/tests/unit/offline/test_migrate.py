@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from running_checkpoint import RunningCheckpoint, age
-from small_checkpoint import PARTITIONS, SmallCheckpoint
+from small_checkpoint import PARTITIONS, SmallCheckpoint, key_row, partition_of_user, value_row
+from spark_store_files import Change, compressed, plain
 
 import cairn
 from cairn.clock import SYSTEM_CLOCK, SystemClock
@@ -494,6 +495,102 @@ def _lossy_add() -> Callable[..., None]:
         add(self, family, rows.take(list(range(1, len(rows.keys)))))
 
     return lossy
+
+
+def run_hdfs(folder: Path, batch: int, changes: dict[int, tuple[int, int]], *, all_: bool) -> None:
+    """Let a query on the HDFS-backed provider commit a batch; ``all_``: as a snapshot, too."""
+    for log in ("offsets", "commits"):
+        shutil.copy(folder / f"{log}/{batch - 1}", folder / f"{log}/{batch}")
+    before = state_of(folder, batch - 1)
+    for partition in range(PARTITIONS):
+        for suffix, rows in (("delta", changes), ("snapshot", before | changes if all_ else {})):
+            if not rows:
+                continue
+            puts: list[Change] = [
+                ("put", key_row(user), value_row(*row))
+                for user, row in rows.items()
+                if partition_of_user(user) == partition
+            ]
+            path = folder / f"state/0/{partition}/{batch + 1}.{suffix}"
+            path.write_bytes(compressed(plain(puts)))
+
+
+def test_versions_that_were_given_up_are_not_read_after_a_second_migration(tmp_path: Path) -> None:
+    """In checkpoint format 1 a snapshot of the former life has the number of a later version."""
+    written = RunningCheckpoint(tmp_path / "source", tmp_path / "engine", 1)
+    write(written)
+    age_logs(written.folder)
+    folder, batch = written.folder, len(written.rows) - 1
+    migrate(folder, None, "hdfs")
+    run_hdfs(folder, batch + 2, {5: (111, 111)}, all_=True)
+    age_logs(folder)
+    with cairn.restore(str(folder), to_batch=batch) as plan:
+        plan.apply()
+    (folder / f"offsets/{batch + 1}").unlink(missing_ok=True)
+    age_logs(folder)
+    later = [folder / f"state/0/1/{batch + 3}.{one}" for one in ("delta", "snapshot", "zip")]
+    later[-1].write_bytes(b"of the provider rocksdb")
+    earlier = folder / "state/0/1/1.zip"
+    earlier.write_bytes(b"of a version that may be needed")
+
+    migrate(folder, None, "hdfs")
+
+    assert [one for one in later if one.exists()] == []
+    assert earlier.exists()
+    run_hdfs(folder, batch + 2, {6: (222, 222)}, all_=False)
+    assert state_of(folder) == written.rows[-1] | {6: (222, 222)}
+
+
+def test_rocksdb_leaves_no_version_that_was_given_up(tmp_path: Path) -> None:
+    """Its zips and changelogs have numbers, too."""
+    written = RunningCheckpoint(tmp_path / "source", tmp_path / "engine", 1)
+    write(written)
+    age_logs(written.folder)
+    version = len(written.rows) + 1
+    stale = [
+        written.folder / f"state/0/{partition}/{number}.{suffix}"
+        for partition in range(PARTITIONS)
+        for number in (version, version + 7)
+        for suffix in ("changelog", "delta", "snapshot", "zip")
+    ]
+    for path in stale:
+        path.write_bytes(b"of another life")
+
+    migrate(written.folder, None, "rocksdb")
+
+    left = [path for path in stale if path.exists()]
+    assert [path.name for path in left] == [f"{version}.zip"] * PARTITIONS
+    assert state_of(written.folder) == written.rows[-1]
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_migration_that_was_killed_behind_its_commit_is_finished(
+    small: SmallCheckpoint, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool
+) -> None:
+    """Also if the query has gone on since: only the record was left to end."""
+
+    def dies(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cairn.offline.record.Record.end", dies)
+        with pytest.raises(Killed):
+            migrate(small.folder, None, "cairn")
+    (record,) = small.folder.glob("cairn-log/*/record.json")
+    assert json.loads(record.read_text())["ended"] is None
+    batches = len(small.rows)
+    if goes_on:
+        for log in ("offsets", "commits"):
+            shutil.copy(small.folder / f"{log}/{batches}", small.folder / f"{log}/{batches + 1}")
+    age_logs(small.folder)
+
+    (moved,) = migrate(small.folder, None, "cairn")
+
+    assert moved.keys == len(small.rows[-1])
+    assert json.loads(record.read_text())["ended"] is not None
+    assert len(list(small.folder.glob("cairn-log/*/record.json"))) == 1
+    with pytest.raises(ConfigError, match="already"):
+        migrate(small.folder, None, "cairn")
 
 
 # -- kills -----------------------------------------------------------------------------------------

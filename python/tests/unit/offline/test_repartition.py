@@ -550,3 +550,11 @@ def test_gc_keeps_what_a_savepoint_names_in_a_former_partition(stopped: RunningC
     with cairn.gc(str(stopped.folder)) as plan:
         plan.apply()
     assert not files(stopped.folder / "state/0/2")
+
+
+def test_a_query_without_state_has_its_number_already(stopped: RunningCheckpoint) -> None:
+    """It has no store that a killed command could have written."""
+    shutil.rmtree(stopped.folder / "state")
+
+    with pytest.raises(ConfigError, match="has 3 partitions already"):
+        cairn.repartition(str(stopped.folder), partitions=3)

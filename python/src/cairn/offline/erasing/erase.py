@@ -41,7 +41,7 @@ from cairn.reader.spark.logs import STRICT_DISTRIBUTION
 from cairn.reader.stores.base import ReadLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -94,7 +94,8 @@ class ErasePlan(CommittedPlan):
     Attributes:
         batch: the last committed one.
         stores: those that have the key, in their last version or in an object of any version.
-        savepoints: their names, that need objects of these stores; they have to be deleted.
+        savepoints: their names, that need objects of these stores; they have to be deleted, but
+            those that a killed process was allowed to delete.
         families: of the families that have such a key: operator and name.
         others: of the families that have such columns in their values alone, and are left as they
             are.
@@ -179,18 +180,16 @@ class ErasePlan(CommittedPlan):
             CairnError: call it again.
         """
         if self._unfinished is not None:
-            return self._delete(self._unfinished)
+            return self._delete(self._unfinished, deletes_savepoints=deletes_savepoints)
         if not self.stores:
             return ()
-        if self.savepoints and not deletes_savepoints:
-            raise ConfigError(
-                f"these savepoints have the key, or need objects that have it: "
-                f"{', '.join(self.savepoints)}",
-                object_name=self._checkpoint.url,
-                next_step="let them be deleted, too: --savepoints",
-            )
+        if not deletes_savepoints:
+            self._refuse(self.savepoints)
         refs = [StoreRef(one.operator, one.store, one.partition) for one in self.stores]
-        with AppendedBatch(self._checkpoint, self._view, COMMAND, self._work, self._clock) as batch:
+        # What was noted for an earlier attempt may not be all that is there now.
+        with AppendedBatch(
+            self._checkpoint, self._view, COMMAND, self._work, self._clock, starts_anew=True
+        ) as batch:
             record = batch.record
             self._require_savepoints()
             self._note_deletions(record)
@@ -217,7 +216,7 @@ class ErasePlan(CommittedPlan):
                 done=(),
                 ends=False,
             )
-        return self._delete(record)
+        return self._delete(record, deletes_savepoints=deletes_savepoints)
 
     @property
     def _work(self) -> dict[str, object]:
@@ -275,16 +274,44 @@ class ErasePlan(CommittedPlan):
         return scan(store, families, matchers, limits)
 
     def _savepoints(self) -> Iterator[str]:
-        """Yield the savepoints that need objects of the stores."""
-        ids = {one.store.id for one in self._scans}
+        """Yield the savepoints that need objects of the stores, but those that may be deleted."""
+        if self._unfinished is None:
+            yield from self._needing({one.store.id for one in self._scans})
+            return
+        noted = self._noted(self._unfinished)
+        ids = {StoreId(one["operator"], one["partition"], one["store"]) for one in noted["stores"]}
+        batch = self._unfinished.steps[0]["batch"]
+        assert isinstance(batch, int)  # noqa: S101 - ``find_appended`` has looked
+        for name in self._needing(ids, before=batch):
+            if name not in noted["savepoints"]:
+                yield name
+
+    def _needing(self, ids: set[StoreId], before: int | None = None) -> Iterator[str]:
+        """Yield the savepoints that need objects of stores, or are damaged.
+
+        Args:
+            ids: of the stores.
+            before: only savepoints of earlier batches; ``None``: all.
+        """
         for name in savepoint_names(self._checkpoint):
             try:
                 found = read_savepoint(self._checkpoint, name)
             except CorruptError:
                 yield name
                 continue
-            if ids & {one.store for one in found.stores}:
+            is_earlier = before is None or found.batch < before
+            if is_earlier and ids & {one.store for one in found.stores}:
                 yield name
+
+    def _refuse(self, savepoints: Sequence[str]) -> None:
+        """Raise an error if there are any."""
+        if savepoints:
+            raise ConfigError(
+                f"these savepoints have the key, or need objects that have it: "
+                f"{', '.join(savepoints)}",
+                object_name=self._checkpoint.url,
+                next_step="let them be deleted, too: --savepoints",
+            )
 
     def _require_savepoints(self) -> None:
         """Require that there is no savepoint of which the plan does not know. None is created now.
@@ -319,12 +346,9 @@ class ErasePlan(CommittedPlan):
     def _note_deletions(self, record: Record) -> None:
         """Store which objects are deleted once the batch is committed: all that are there now.
 
-        What an earlier process has noted counts: later objects are those of the batch. No name that
-        is noted is used again: those of checkpoint format 1 that a driver may use have an id then.
+        No name that is noted is used again: those of checkpoint format 1 that a driver may use have
+        an id then.
         """
-        key = f"{record.results}/{_DELETIONS}"
-        if any(info.key == key for info in self._checkpoint.list(f"{record.results}/")):
-            return
         folders = [f"{one.store.id.folder}/" for one in self._scans]
         for one in self._scans:
             self._free_names(one.store)
@@ -340,6 +364,7 @@ class ErasePlan(CommittedPlan):
             "savepoints": list(self.savepoints),
             "stores": [asdict(one) for one in self.stores],
         }
+        key = f"{record.results}/{_DELETIONS}"
         self._checkpoint.put(key, json.dumps(noted).encode())
 
     def _free_names(self, store: PartitionStore) -> None:
@@ -355,14 +380,21 @@ class ErasePlan(CommittedPlan):
                     except DataError:
                         root.delete([info.key])  # nobody can read it, and it may have the key
 
-    def _delete(self, record: Record) -> tuple[ErasedStore, ...]:
-        """Delete what was noted, and end the record. REQUIRES: the batch is committed."""
-        data = self._checkpoint.get(
-            f"{record.results}/{_DELETIONS}", max_bytes=_RECORD_BYTES_MAX
-        ).data
-        noted = json.loads(data)
+    def _delete(self, record: Record, *, deletes_savepoints: bool) -> tuple[ErasedStore, ...]:
+        """Delete what was noted, and end the record. REQUIRES: the batch is committed.
+
+        Raises:
+            ConfigError: savepoints that were created since need the objects, and may not be
+                deleted.
+        """
+        noted = self._noted(record)
+        self._unfinished = record
+        later = list(self._savepoints())
+        if not deletes_savepoints:
+            self._refuse(later)
+        savepoints = [*noted["savepoints"], *later]
         there = set(savepoint_names(self._checkpoint))
-        for name in noted["savepoints"]:
+        for name in savepoints:
             if name in there:
                 savepoint.delete(self._checkpoint, name)
         self._checkpoint.delete(noted["keys"])
@@ -370,7 +402,7 @@ class ErasePlan(CommittedPlan):
         record.end(
             [
                 *(asdict(one) for one in stores),
-                {"deleted_objects": len(noted["keys"]), "savepoints": noted["savepoints"]},
+                {"deleted_objects": len(noted["keys"]), "savepoints": savepoints},
             ]
         )
         return stores

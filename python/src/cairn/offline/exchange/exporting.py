@@ -106,7 +106,11 @@ class Export:
         most = max((family.partitions for family in self.families), default=0)
         for number in partitions or ():
             if not 0 <= number < most:
-                raise ConfigError(f"there is no partition {number}; there are 0 to {most - 1}")
+                raise ConfigError(
+                    f"there is no partition {number}; there are 0 to {most - 1}",
+                    object_name=checkpoint.objects.url,
+                    next_step="choose one of these, or leave out the partitions",
+                )
         # What the files of a folder are made of, by their names.
         self._work = {
             f"{folder_of(form.family)}/{partition:05}{SUFFIX}": (state, form, partition)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from cairn.errors import UnsupportedStateError
 from cairn.offline.exchange.encoding import RowEncoder, unsafe_rows
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from cairn.reader.families import Column, Family
     from cairn.reader.rows.types import Field
 
+# Arrow's type hints cover neither plain numbers as operands nor the results.
+pc: Any = pyarrow.compute
 types: Any = pa.types
 
 METADATA: Final = b"cairn.export"
@@ -44,6 +47,8 @@ FORMAT: Final = 1
 SUFFIX: Final = ".parquet"
 _PLACE = "list_place"
 _NO_EXPIRY = -1
+_GROUPING = frozenset({"stateStoreSave", "sessionWindowStateStoreSaveExec"})
+"""Operators that normalize the floating-point numbers of their keys."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +60,14 @@ class FileColumn:
         field: Spark's, of the column or of the field of its struct.
         is_nullable: whether Spark's schema allows nulls.
         is_row: each value is an UnsafeRow of the column alone: Parquet has no such type.
+        is_normalized: Spark has one zero and one NaN here.
     """
 
     column: Column
     field: Field
     is_nullable: bool
     is_row: bool
+    is_normalized: bool
 
     @property
     def name(self) -> str:
@@ -87,6 +94,10 @@ class FileColumn:
             (values,) = decode_rows(Spans.of(rows), [self.field], self.name)
         if self.column.is_expiry:
             values = values.cast(pa.int64()).fill_null(_NO_EXPIRY)
+        if self.is_normalized:
+            values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 becomes 0.0
+            nan = pa.scalar(float("nan"), values.type)
+            values = pc.if_else(pc.is_nan(values), nan, values)
         return values
 
 
@@ -131,6 +142,7 @@ class FileForm:
                 one,
                 key.fields if one.is_key else value.fields,
                 schema.key if one.is_key else schema.value,
+                normalizes=family.operator.name in _GROUPING,
             )
             for one in family.columns
         )
@@ -229,7 +241,9 @@ class FileForm:
         return result
 
 
-def _file_column(column: Column, fields: Sequence[Field], json_of: Mapping[str, Any]) -> FileColumn:
+def _file_column(
+    column: Column, fields: Sequence[Field], json_of: Mapping[str, Any], *, normalizes: bool
+) -> FileColumn:
     field, of = fields[column.path[0]], json_of["fields"][column.path[0]]
     for number in column.path[1:]:
         is_nullable_struct = of.get("nullable", True)
@@ -240,7 +254,13 @@ def _file_column(column: Column, fields: Sequence[Field], json_of: Mapping[str, 
         field, of = inner.fields[number], of["fields"][number]
         if is_nullable_struct and not column.is_key:
             of = {**of, "nullable": True}
-    return FileColumn(column, field, bool(of.get("nullable", True)), _is_foreign(field.type.arrow))
+    return FileColumn(
+        column,
+        field,
+        is_nullable=bool(of.get("nullable", True)),
+        is_row=_is_foreign(field.type.arrow),
+        is_normalized=normalizes and column.is_key and types.is_floating(field.type.arrow),
+    )
 
 
 def _is_foreign(of: Any) -> bool:  # noqa: ANN401 - the stubs have a class per kind

@@ -95,7 +95,8 @@ class ImportPlan:
 
     Raises:
         UnsupportedStateError: these rows cannot be imported; says why.
-        NotThereError: there are no files, or no batch is committed.
+        NotThereError: there are no files, or no batch is committed; or a killed process may have
+            imported these rows as a batch that is not retained any more.
         ConfigError: a file is no Parquet file, or is damaged.
         InUseError: another command makes the checkpoint.
         DiskFullError: the local disk is full; nothing is left there.
@@ -139,7 +140,7 @@ class ImportPlan:
             self.keys = self._staging.keys
             self.partitions = self._staging.partitions
             if mode == "replace":
-                self.partitions = tuple(range(family.operator.partitions))
+                self.partitions = tuple(range(family.partitions))
             self._unended = self._find_unended()
             self.is_committed = self._unended is not None
             self._opened = opened.pop_all()
@@ -229,7 +230,9 @@ class ImportPlan:
         if self.problems or not self.partitions:
             return None
         first = self._ref(self.partitions[0]).id
-        return find_appended(self._view, COMMAND, self._work, self._clock, lambda _: first)
+        return find_appended(
+            self._view, COMMAND, self._work, self._clock, lambda _: first, must_know=True
+        )
 
     @property
     def _work(self) -> dict[str, object]:
@@ -317,9 +320,13 @@ def _fetch(files: ObjectStore, name: str, path: Path) -> None:
         while True:
             try:
                 data = files.get_range(name, offset, _READ_BYTES)
-            except DataError:
+            except DataError as failure:
                 if not offset:
-                    raise
+                    raise NotThereError(
+                        "there is no such file, or it is empty",
+                        object_name=files.object_url(name),
+                        next_step="name a Parquet file, or a folder of such files",
+                    ) from failure
                 return  # it has ended where the part before ended
             file.write(data)
             offset += len(data)

@@ -202,10 +202,17 @@ class _Batch:
         values: Any = self._batch.column(field.name)
         if values.type == field.type:
             return values
+        if types.is_dictionary(values.type):
+            values = values.dictionary_decode()
         try:
-            return values.cast(field.type)
+            cast = values.cast(field.type)
         except (pa.ArrowException, ValueError):
             pass
+        else:
+            if (row := _first_rounded(values, cast)) is not None:
+                text = f"the value is no {field.type}: {values[row]} would become {cast[row]}"
+                self._add(row, field.name, text)
+            return cast
         for row in range(len(values)):
             try:
                 values.slice(row, 1).cast(field.type)
@@ -248,6 +255,18 @@ class _Batch:
                 f"{given[row]}",
             )
         return partitions
+
+
+def _first_rounded(values: Any, cast: Any) -> int | None:  # noqa: ANN401 - as above
+    """Return the first row with a number that is another one as a float: Arrow rounds it."""
+    if "double" not in str(values.type) or "float" not in str(cast.type):
+        return None
+    back = cast.cast(values.type)
+    if back.equals(values):
+        return None
+    # Arrow's NaN equals nothing.
+    rows = enumerate(zip(values.to_pylist(), back.to_pylist(), strict=True))
+    return next((row for row, (one, other) in rows if repr(one) != repr(other)), None)
 
 
 def _may_be(kind: Any, wanted: Any) -> bool:  # noqa: ANN401 - the stubs have a class per kind

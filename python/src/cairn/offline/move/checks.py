@@ -39,7 +39,7 @@ def movable_stores(view: BatchView, provider: Provider) -> tuple[StoreRef, ...]:
         found += [
             StoreRef(operator.id, store.name, partition)
             for store in operator.stores
-            for partition in range(families[0].partitions)
+            for partition in range(view.partitions(operator))
         ]
     return tuple(found)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cairn.errors import UnsupportedStateError
 from cairn.offline.move.block_streams import CompressedFile, codec_of_conf
 from cairn.offline.move.row_checksums import joined, lengths, numbers, row_checksums
-from cairn.offline.move.target import Written
+from cairn.offline.move.target import Written, make_room
 from cairn.reader.rows.stored import StoredRows
 from cairn.reader.spark.logs import ROW_CHECKSUM
 from cairn.reader.stores.columns import cells
@@ -48,6 +48,7 @@ class HdfsWriter:
     def __init__(self, objects: ObjectStore, target: TargetStore, folder: Path) -> None:
         _check(target)
         self._objects = objects
+        self._target = target
         self._key = f"{target.store.folder}/{target.version}.snapshot"
         self._family = target.families[0].name
         self._has_checksums = target.conf.flag(ROW_CHECKSUM)
@@ -78,8 +79,7 @@ class HdfsWriter:
             self._file.finish()
         except OSError as error:
             raise translate_os_error(error, str(self._path)) from error
-        # An earlier attempt may have stored one, with a checksum of Hadoop's beside it.
-        self._objects.delete([self._key])
+        make_room(self._objects, self._target, self._key)
         self._objects.upload(self._key, self._path, crc32c=self._file.crc32c)
         return Written(None, {self._family: self._keys}, self._file.size_bytes)
 

@@ -30,7 +30,7 @@ from cairn.errors import InternalError
 from cairn.offline.move.row_checksums import joined
 from cairn.offline.move.sorted_rows import in_key_order
 from cairn.offline.move.stored_values import stored_values
-from cairn.offline.move.target import Written
+from cairn.offline.move.target import Written, make_room
 from cairn.reader.spark.logs import ROW_CHECKSUM, TABLE_FORMAT
 from cairn.reader.stores.base import DEFAULT_FAMILY
 from cairn.reader.stores.columns import byte_count, concatenated
@@ -129,8 +129,7 @@ class RocksDbWriter:
         name, checkpoint_id = f"{self._target.store.folder}/{self._target.version}", None
         stored_bytes = len(data) + sum(table["sizeBytes"] for table in tables)
         if self._target.checkpoint_format == 1:
-            # An earlier attempt may have stored one, with a checksum of Hadoop's beside it.
-            self._objects.delete([f"{name}.zip"])
+            make_room(self._objects, self._target, f"{name}.zip")
         else:
             checkpoint_id = self._new_uuid()
             name = f"{name}_{checkpoint_id}"

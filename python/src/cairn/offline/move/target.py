@@ -2,11 +2,12 @@
 
 Layer: offline.move. A writer gets each key of a family once, in any order, in the form that the
 family has at the target. Nothing leads to what it has written before ``finish``, and no file of
-another version is read or replaced.
+an earlier version is read or replaced.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from cairn.reader.rows.stored import StoredRows
     from cairn.reader.spark.logs import Provider, StateConf
     from cairn.reader.spark.schema_files import FamilySchema
+    from cairn.storage.base import ObjectStore
+
+_OF_VERSION = re.compile(r"(\d+)\.(?:delta|snapshot|changelog|zip)")
+"""What Spark's providers name a file of a version, in checkpoint format 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +132,17 @@ class StateWriter(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+
+def make_room(objects: ObjectStore, target: TargetStore, key: str) -> None:
+    """Delete what an earlier attempt may have stored as ``key``, and what a restore has given up.
+
+    That are the files of Spark's providers with the version's number or a later one. In checkpoint
+    format 1 the query would take one for its own when it gets to that number, and lose the rows of
+    the present attempt. With a file goes the checksum that Hadoop keeps beside it.
+    """
+    folder = f"{target.store.folder}/"
+    names = {info.key: info.key.removeprefix(folder) for info in objects.list(folder)}
+    found = {other: _OF_VERSION.fullmatch(name) for other, name in names.items()}
+    given_up = {other for other, one in found.items() if one and int(one[1]) >= target.version}
+    objects.delete([key, *sorted(given_up - {key})])

@@ -36,6 +36,7 @@ class RunningCheckpoint(SmallCheckpoint):
         local: the local disk of the engine.
         checkpoint_format: Spark's.
         conf: of the engine.
+        key_type: Spark's name of the type of the key.
 
     Attributes:
         ids: the checkpoint ids of the stores at each version; ``None`` in checkpoint format 1.
@@ -48,8 +49,9 @@ class RunningCheckpoint(SmallCheckpoint):
         local: Path,
         checkpoint_format: int = 2,
         conf: Mapping[str, int] | None = None,
+        key_type: str = "long",
     ) -> None:
-        super().__init__(folder, {PROVIDER: OWN_PROVIDER})
+        super().__init__(folder, {PROVIDER: OWN_PROVIDER}, key_type)
         self.checkpoint_format = checkpoint_format
         self._local = local
         self._engine_conf = {"minDeltasForSnapshot": 3, "minBatchesToRetain": 100, **(conf or {})}
