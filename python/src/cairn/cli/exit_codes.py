@@ -20,8 +20,8 @@ MEANINGS = {
     Exit.OK: "It is done.",
     Exit.ERROR: "An error; standard error has one line with its code.",
     Exit.USAGE: "The command was called wrongly: an unknown option, a malformed value.",
-    Exit.FINDINGS: "Something was found, or is left to do: differences (`diff`), faults (`verify`), "
-    "problems (`doctor`, `import`), or a plan that needs `--apply`: nothing was changed.",
-    Exit.NOT_THERE: "The location, batch, operator or store does not exist, or the key of `get`; or "
-    "`bisect` has found no batch.",
+    Exit.FINDINGS: "Something was found: differences (`diff`), faults (`verify`), problems "
+    "(`doctor`, `import`), or a plan that needs `--apply`, so that nothing was changed.",
+    Exit.NOT_THERE: "The location, batch, operator or store does not exist, or the key of `get`; "
+    "or `bisect` has found no batch.",
 }
