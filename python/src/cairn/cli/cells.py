@@ -42,6 +42,12 @@ def plain(array: Any) -> list[Any]:  # noqa: ANN401 - see above
     return [None if value is None else str(value) for value in array.to_pylist()]
 
 
+def time_text(milliseconds: int) -> str:
+    """Return a time since 1970 in ISO 8601."""
+    times = pa.array([milliseconds], pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+    return str(plain(times)[0])
+
+
 def _same(array: Any) -> list[Any]:  # noqa: ANN401 - see above
     result: list[Any] = array.to_pylist()
     return result

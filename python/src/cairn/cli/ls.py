@@ -5,7 +5,6 @@ Layer: cli, over `Checkpoint`.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -56,8 +55,6 @@ FILE_FIELDS = (
     Field("objects", "integer", "objects of all retained batches"),
     Field("bytes", "integer", "their size"),
 )
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @click.command(cls=CheckpointCommand)
@@ -139,7 +136,8 @@ def _count(checkpoint: Checkpoint, one: StoreInfo, batch: int) -> int:
 
 
 def _batches(checkpoint: Checkpoint) -> Iterator[list[Any]]:
+    from cairn.cli.cells import time_text  # noqa: PLC0415 - it imports pyarrow
+
     for one in checkpoint.describe_batches():
-        watermark = (_EPOCH + timedelta(milliseconds=one.watermark_ms)).isoformat()
-        text = watermark.replace("+00:00", "Z")
-        yield [one.batch, text, one.provider, one.checkpoint_format, one.partitions]
+        watermark = time_text(one.watermark_ms)
+        yield [one.batch, watermark, one.provider, one.checkpoint_format, one.partitions]

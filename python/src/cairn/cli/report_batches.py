@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from cairn.cli.cells import time_text
 from cairn.cli.charts import Axis, bars, line
 from cairn.cli.markup import Markup, element, join
 from cairn.cli.report_values import (
@@ -22,7 +23,6 @@ from cairn.cli.report_values import (
     size,
     size_text,
     table,
-    time_text,
 )
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from cairn import __version__
+from cairn.cli.cells import time_text
 from cairn.cli.charts import share_bar
 from cairn.cli.markup import Markup, element, join
 from cairn.cli.report_batches import over_batches
@@ -25,7 +26,6 @@ from cairn.cli.report_values import (
     size,
     size_text,
     table,
-    time_text,
 )
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cairn.cli.cells import time_text
 from cairn.cli.charts import Axis, Mark, bars
 from cairn.cli.markup import Markup, element, join
 from cairn.cli.report_values import (
@@ -23,7 +24,6 @@ from cairn.cli.report_values import (
     size,
     size_text,
     table,
-    time_text,
 )
 
 if TYPE_CHECKING:

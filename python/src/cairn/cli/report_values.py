@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from cairn.cli.cells import plain
+from cairn.cli.cells import plain, time_text
 from cairn.cli.markup import Markup, element
 from cairn.reader.families import PARTITION
 
@@ -58,12 +58,6 @@ def ratio_text(value: float) -> str:
     """Return how many times something is."""
     digits = 0 if value >= _NO_DIGITS_FROM else 1
     return f"{value:,.{digits}f}\N{MULTIPLICATION SIGN}"
-
-
-def time_text(milliseconds: int) -> str:
-    """Return a time in ISO 8601."""
-    times = pa.array([milliseconds], pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
-    return str(plain(times)[0])
 
 
 def second_text(milliseconds: int) -> str:

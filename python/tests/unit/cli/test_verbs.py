@@ -120,6 +120,18 @@ def test_ls_lists_the_batches(run: Run, sample: str) -> None:
     }
 
 
+def test_ls_shows_a_watermark_after_the_year_9999(run: Run, sample: str, tmp_path: Path) -> None:
+    """A source with a wrong clock moves the watermark to any time that a long can have."""
+    copy = tmp_path / "copy"
+    shutil.copytree(sample, copy)
+    commit = copy / "commits/8"
+    commit.write_text(commit.read_text().replace(":1772357280000,", f":{2**63 - 1},"))
+
+    done = run("ls", str(copy), "--batches", "-o", "json")
+
+    assert json.loads(done.stdout)[-1]["watermark"] == "292278994-08-17T07:12:55.807Z"
+
+
 # -- show ----------------------------------------------------------------------------------------
 
 
