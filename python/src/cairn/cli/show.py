@@ -88,5 +88,6 @@ def limited(reader: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.Reco
                 batch = reader.read_next_batch()
             except StopIteration:
                 return
-            yield batch if left is None else batch.slice(0, left)
+            # Arrow takes no number of rows beyond 64 bits.
+            yield batch if left is None else batch.slice(0, min(left, batch.num_rows))
             left = None if left is None else left - batch.num_rows

@@ -126,7 +126,7 @@ class State(ArrowStream):
             for stored in rows:
                 whole = self._batch(decoder, stored, chosen, partition).select(schema.names)
                 for start in range(0, whole.num_rows, batch_rows):
-                    yield whole.slice(start, batch_rows)
+                    yield whole.slice(start, min(batch_rows, whole.num_rows))
 
         return pa.RecordBatchReader.from_batches(schema, self._in_threads(batches, numbers))
 

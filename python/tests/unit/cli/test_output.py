@@ -7,7 +7,7 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -90,8 +90,11 @@ def _batches(seen: list[int]) -> Iterator[pa.RecordBatch]:
         seen.append(-1)
 
 
-@pytest.mark.parametrize(("limit", "rows", "read"), [(0, 0, []), (3, 3, [0, 1]), (4, 4, [0, 1])])
-def test_a_limit_stops_the_reading(limit: int, rows: int, read: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("limit", "rows", "read"),
+    [(0, 0, []), (3, 3, [0, 1]), (4, 4, [0, 1]), (10**26, 10, range(5))],
+)
+def test_a_limit_stops_the_reading(limit: int, rows: int, read: Sequence[int]) -> None:
     """Ten rows of a state of a terabyte must come at once; the reading threads must end."""
     seen: list[int] = []
     reader = pa.RecordBatchReader.from_batches(SCHEMA, _batches(seen))

@@ -142,6 +142,13 @@ def test_columns_partitions_and_batches_can_be_chosen(
     assert users == {user for user in written.rows[2] if partition_of_user(user) in (0, 2)}
 
 
+def test_batches_of_rows_may_be_of_any_size(checkpoint: Checkpoint) -> None:
+    """Arrow itself takes no number beyond 64 bits."""
+    batches = list(checkpoint.state().reader(batch_rows=2**70))
+
+    assert sum(batch.num_rows for batch in batches) == 20
+
+
 def test_a_partition_that_is_named_twice_is_read_once(checkpoint: Checkpoint) -> None:
     """A list that a script has put together must not end in an error without a cause."""
     state = checkpoint.state()
