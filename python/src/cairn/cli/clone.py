@@ -8,7 +8,14 @@ from __future__ import annotations
 import click
 
 from cairn.cli.exit_codes import Exit
-from cairn.cli.options import CheckpointCommand, Place, with_apply, with_place, with_target
+from cairn.cli.options import (
+    CheckpointCommand,
+    Place,
+    batch_number,
+    with_apply,
+    with_place,
+    with_target,
+)
 from cairn.cli.output import Field, Output, with_output
 from cairn.cli.streams import show_copies
 from cairn.moving import clone as plan_clone
@@ -75,5 +82,5 @@ def chosen(location: str) -> tuple[str, int | None, str | None]:
     if not name or "/" in name or not before or before.endswith("/"):
         return location, None, None
     if name.isascii() and name.isdecimal():
-        return before, int(name), None
+        return before, batch_number(name), None
     return before, None, name

@@ -267,6 +267,19 @@ def _with_other_place(
     return decorate
 
 
+def batch_number(digits: str) -> int:
+    """Return the number of a batch.
+
+    Raises:
+        BadParameter: it has more digits than any batch.
+    """
+    try:
+        return int(digits)
+    except ValueError as problem:  # Python reads no number of thousands of digits
+        text = f"no batch has a number of {len(digits):,} digits."
+        raise click.BadParameter(text) from problem
+
+
 class BatchNumber(click.ParamType[int | None]):
     """A number of a batch, or ``latest``, which is ``None``."""
 
@@ -281,7 +294,7 @@ class BatchNumber(click.ParamType[int | None]):
         text = str(value)
         if not (text.isascii() and text.isdecimal()):
             self.fail(f"{value!r} is neither a number of a batch nor {LATEST!r}.", param, ctx)
-        return int(text)
+        return batch_number(text)
 
 
 with_batch: Callable[[Command], Command] = click.option(

@@ -583,6 +583,8 @@ def test_the_json_is_what_the_document_says(
         (["show", "SAMPLE", *TOTAL, "--column", "x"], 1, "there is no column 'x'"),
         (["ls", "SAMPLE", "--hadoop-conf", "a=b"], 1, "no effect on this storage"),
         (["show", "SAMPLE", "--batch", "-1"], 2, "neither a number of a batch nor 'latest'"),
+        (["show", "SAMPLE", "--batch", "9" * 5_000], 2, "a number of 5,000 digits"),
+        (["clone", "SAMPLE@" + "9" * 5_000, "--to", "x"], 2, "a number of 5,000 digits"),
         (["show", "SAMPLE", *TOTAL, "--to", "x.csv"], 2, "does not end with .parquet"),
         (["show", "SAMPLE", *TOTAL, "--to", "/nowhere/x.parquet"], 2, "'/nowhere' does not exist"),
         (["show", "SAMPLE", *TOTAL, "--to", "x.parquet", "-o", "csv"], 2, "Leave one out"),
