@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _INT_MAX = 2**63 - 1
-_SIZE = re.compile(r"(?P<count>\d+)(?:(?P<unit>b)|(?P<binary>[kmgtp])(?:i?b)?)?", re.IGNORECASE)
+# Java's numbers have 19 digits at most.
+_SIZE = re.compile(
+    r"(?P<count>\d{1,19})(?:(?P<unit>b)|(?P<binary>[kmgtp])(?:i?b)?)?", re.IGNORECASE
+)
 _SIZE_UNITS = {unit: 1024**power for power, unit in enumerate("bkmgtp")}
 # The shim sends the settings of side "engine", and derives the others from Spark's own settings.
 _FIELDS = {

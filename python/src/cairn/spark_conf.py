@@ -36,6 +36,7 @@ _MEMORY_PER_WORKER_MIB = 128
 _OVERHEAD_MIN_MIB = 384
 _OVERHEAD_SHARE = 0.10
 _OVERHEAD_SHARE_K8S_PYTHON = 0.40
+_INT_MAX = 2**31 - 1
 _Number = TypeVar("_Number", int, float)
 
 
@@ -209,14 +210,15 @@ def _overhead_mib(job: Mapping[str, str], own: Mapping[str, str]) -> int:
 def _number(
     settings: Mapping[str, str], name: str, default: _Number, kind: type[_Number]
 ) -> _Number:
-    """Return a positive number of the settings."""
+    """Return a positive number of the settings, of Java's size at most."""
     try:
         value = kind(settings.get(name, default))
     except ValueError:
         value = kind(0)
-    if not value > 0:
+    if not 0 < value <= _INT_MAX:
         raise ConfigError(
-            f"{name} is not a positive number: {settings[name]!r}", next_step="correct it"
+            f"{name} is not a positive number up to {_INT_MAX}: {settings[name]!r}",
+            next_step="correct it",
         )
     return value
 

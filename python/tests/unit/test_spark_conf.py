@@ -283,8 +283,9 @@ def test_sizes_may_have_binary_units(size: str) -> None:
 
 def test_a_malformed_size_is_refused() -> None:
     """A size like 0.5g would otherwise fail minutes later, on the cluster."""
-    with pytest.raises(ConfigError, match="workerMemory is not a size"):
-        spark_conf_function({"spark.master": "yarn"}, workerMemory="0.5g")
+    for size in ("0.5g", "9" * 5_000):
+        with pytest.raises(ConfigError, match="workerMemory is not a size"):
+            spark_conf_function({"spark.master": "yarn"}, workerMemory=size)
 
 
 @pytest.mark.parametrize(
@@ -293,6 +294,9 @@ def test_a_malformed_size_is_refused() -> None:
         ({"spark.executor.cores": "four"}, {}),
         ({"spark.task.cpus": "0"}, {}),
         ({"spark.executor.memoryOverheadFactor": "10%"}, {}),
+        ({"spark.executor.memoryOverheadFactor": "nan"}, {}),
+        ({"spark.executor.memoryOverheadFactor": "inf"}, {}),
+        ({"spark.executor.memoryOverheadFactor": "1e308"}, {}),
         ({}, {"workers": "many"}),
     ],
 )

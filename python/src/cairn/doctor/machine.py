@@ -28,6 +28,7 @@ _MIB: Final = 1 << 20
 _FILES_PER_STORE: Final = 10
 """Six, and some SST files: docs/troubleshooting.md#cairn_open_files."""
 _OTHER_FILES: Final = 256
+_NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _DEFAULT_PARTITIONS: Final = 200
 _SOCKET_PATH_BYTES: Final = 100
@@ -44,7 +45,8 @@ def check_open_files(job: Mapping[str, str]) -> Iterator[Check]:
     """Check the hard limit, to which a worker raises its own, for one executor with all stores."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = job.get(_PARTITIONS, "")
-    partitions = int(text) if text.isascii() and text.isdecimal() else _DEFAULT_PARTITIONS
+    # Spark itself refuses what is no number, and those of more digits.
+    partitions = int(text) if _NUMBER.fullmatch(text) else _DEFAULT_PARTITIONS
     needed = partitions * _FILES_PER_STORE + _OTHER_FILES
     shown = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
     if hard == resource.RLIM_INFINITY or hard >= needed:

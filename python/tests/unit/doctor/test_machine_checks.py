@@ -247,6 +247,7 @@ def test_spark_needs_a_jar_for_s3(
         (65_536, None, "ok"),
         (65_536, "10000", "problem"),
         (65_536, "many", "ok"),
+        (65_536, "9" * 5_000, "ok"),
         (resource.RLIM_INFINITY, "10000", "ok"),
     ],
 )
