@@ -65,7 +65,10 @@ OF_FORMS = ("form", "what it is", "nothing found")
 FORMS = (
     (
         "`table`",
-        "aligned columns; cells of at most 60 characters, control characters as `\\xNN`",
+        (
+            "aligned columns; cells of at most 60 characters; control characters of cells and "
+            "names as `\\xNN`"
+        ),
         "the line of names",
     ),
     ("`json`", "one array of objects, an object per line", "`[]`"),
@@ -89,7 +92,7 @@ terminal only, and not if `NO_COLOR` is set.
 OF_VALUES = ("type", "in JSON")
 VALUES = (
     ("numbers, booleans, null", "the same; infinities and NaN are text"),
-    ("text", "the same; bytes that are not UTF-8 as `\\xNN`"),
+    ("text", "the same; bytes that are not UTF-8 as `\\xNN`, in names of files as `\\udcNN`"),
     ("binary", "hexadecimal text"),
     ("decimals", 'text, such as `"342.05"`'),
     (

@@ -25,7 +25,8 @@ Rows: TypeAlias = Iterable[Sequence[Any]]
 _MEASURED_ROWS = 1_000
 _CELL_CHARS = 60
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?|", re.ASCII)
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_BYTE_MAX = 0xFF
 
 
 class Writer(Protocol):
@@ -53,7 +54,7 @@ class _Ndjson:
         self._names = names
 
     def add(self, rows: Rows) -> None:
-        self._stream.write("".join(f"{line}\n" for line in self._lines(rows)).encode())
+        self._stream.write(_encoded("".join(f"{line}\n" for line in self._lines(rows))))
 
     def end(self) -> None:
         self._stream.flush()
@@ -70,7 +71,7 @@ class _Json(_Ndjson):
 
     def add(self, rows: Rows) -> None:
         for line in self._lines(rows):
-            self._stream.write(f"{self._before}{line}".encode())
+            self._stream.write(_encoded(f"{self._before}{line}"))
             self._before = ",\n"
 
     def end(self) -> None:
@@ -96,7 +97,7 @@ class _Csv:
         csv.writer(text, lineterminator="\n").writerows(
             [_text(cell) for cell in row] for row in rows
         )
-        self._stream.write(text.getvalue().encode())
+        self._stream.write(_encoded(text.getvalue()))
 
     def end(self) -> None:
         self._stream.flush()
@@ -107,7 +108,7 @@ class _Table:
 
     def __init__(self, stream: BinaryIO, names: Sequence[str], whole: Collection[str] = ()) -> None:
         self._stream = stream
-        self._names = names
+        self._names = [_table_cell(name, None) for name in names]
         self._limits = [None if name in whole else _CELL_CHARS for name in names]
         self._first: list[list[str]] = []
         self._widths: list[int] | None = None
@@ -135,13 +136,13 @@ class _Table:
         ]
         (head,) = self._lines([self._names])
         self._stream.write(
-            (click.style(head, bold=True) if has_colour() else head).encode() + b"\n"
+            _encoded((click.style(head, bold=True) if has_colour() else head) + "\n")
         )
         self._put(self._first)
         self._first = []
 
     def _put(self, rows: Iterable[Sequence[str]]) -> None:
-        self._stream.write("".join(f"{line}\n" for line in self._lines(rows)).encode())
+        self._stream.write(_encoded("".join(f"{line}\n" for line in self._lines(rows))))
 
     def _lines(self, rows: Iterable[Sequence[str]]) -> Iterator[str]:
         assert self._widths is not None  # noqa: S101 - see _begin
@@ -151,6 +152,15 @@ class _Table:
                 for cell, width, is_right in zip(row, self._widths, self._is_right, strict=True)
             ]
             yield "  ".join(cells).rstrip()
+
+
+def _encoded(text: str) -> bytes:
+    r"""Return text as UTF-8.
+
+    A surrogate, which UTF-8 lacks, becomes ``\udcff``: in JSON the same text. Python has one for
+    each byte of a file's name that is not UTF-8.
+    """
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _json(value: object) -> str:
@@ -168,8 +178,12 @@ def _table_cell(cell: object, limit: int | None) -> str:
     if isinstance(cell, list) and all(isinstance(one, str) for one in cell):
         cell = ", ".join(cell)
     text = _text(cell) if limit is None else _text(cell)[: limit + 1]
-    text = _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    text = _UNPRINTABLE.sub(lambda found: _escaped(ord(found[0])), text)
     return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _escaped(number: int) -> str:
+    return f"\\x{number:02x}" if number <= _BYTE_MAX else f"\\u{number:04x}"
 
 
 def unique_names(names: list[str]) -> list[str]:

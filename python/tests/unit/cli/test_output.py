@@ -68,6 +68,29 @@ def test_a_table_is_aligned_and_cannot_control_the_terminal() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("table", "user    n\n\\udcff  1\n"),
+        ("json", '[\n{"user": "\\udcff", "n": 1}\n]\n'),
+        ("ndjson", '{"user": "\\udcff", "n": 1}\n'),
+        ("csv", "user,n\n\\udcff,1\n"),
+    ],
+)
+def test_the_name_of_a_file_need_not_be_text(name: str, text: str) -> None:
+    """Python has a surrogate for a byte that is not UTF-8; JSON gives it back."""
+    assert _form(name, [(os.fsdecode(b"\xff"), 1)]) == text
+
+
+def test_the_name_of_a_column_cannot_control_the_terminal_either() -> None:
+    """Names of struct fields and JSON columns come from the world, too; they are shown whole."""
+    stream = io.BytesIO()
+
+    FORMS["table"](stream, ["\x1b[31m\n", "n" * 100]).end()
+
+    assert stream.getvalue().decode() == f"\\x1b[31m\\x0a  {'n' * 100}\n"
+
+
 def test_rows_after_the_first_thousand_are_written_as_they_come() -> None:
     """The memory of a table does not grow with its rows."""
     stream = io.BytesIO()
