@@ -180,7 +180,9 @@ def _with_schema(rows: pa.RecordBatch, schema: pa.Schema, fixed: dict[str, Any])
         if field.name in fixed:
             arrays.append(fixed[field.name])
         elif field.name in rows.schema.names:
-            arrays.append(rows.column(field.name).cast(field.type))
+            own = rows.column(field.name)
+            # Arrow's cast of list<null> to the same type gives an array that it refuses itself.
+            arrays.append(own if own.type == field.type else own.cast(field.type))
         else:
             arrays.append(pa.nulls(rows.num_rows, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -24,6 +24,8 @@ from cairn.errors import (
 )
 from cairn.reader.checkpoint import Checkpoint, are_same_rows
 from cairn.reader.families import Column
+from cairn.reader.rows.row_writer import write_row
+from cairn.reader.rows.types import struct_of
 from cairn.reader.state import are_equal, scalar_of
 from cairn.reader.stores.base import ReadLimits, StoreRows
 from cairn.reader.stores.opening import StorePlace
@@ -311,6 +313,21 @@ def test_a_diff_has_what_was_added_removed_and_changed(checkpoint: Checkpoint) -
         (50, "added"): (1, 2),
     }
     assert checkpoint.diff(1, 2).to_table().num_rows == 0
+
+
+def test_a_diff_of_arrays_that_have_only_nulls(tmp_path: Path) -> None:
+    """Spark's type of `array()` and `array(null)` is array<void>."""
+    voids = {"type": "array", "elementType": "void", "containsNull": True}
+    written = SmallCheckpoint(tmp_path / "ck", value_type=voids)
+    fields = struct_of({"type": "struct", "fields": [{"name": "value", "type": voids}]}).fields
+    value = write_row([pa.array([[None, None]], fields[0].type.arrow)], fields, 0)
+    written.commit_stored({})
+    written.commit_stored({1: value})
+
+    with cairn.open_checkpoint(str(written.folder)) as checkpoint:
+        (row,) = checkpoint.diff(0, 1).to_table().to_pylist()
+
+    assert (row["change"], row["user"], row["value"]) == ("added", 1, [None, None])
 
 
 def test_the_change_feed_has_what_each_batch_wrote(checkpoint: Checkpoint) -> None:

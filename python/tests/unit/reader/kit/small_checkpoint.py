@@ -55,6 +55,7 @@ class SmallCheckpoint:
         conf: settings in addition to ``CONF``.
         key_type: Spark's name of the type of the key: ``long``, ``double`` or ``interval``.
         partitions: of the store.
+        value_type: Spark's type of the only column ``value``; ``None``: two longs named ``max``.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class SmallCheckpoint:
         conf: Mapping[str, str] | None = None,
         key_type: str = "long",
         partitions: int = PARTITIONS,
+        value_type: object = None,
     ) -> None:
         self.folder = folder
         self.rows: list[dict[Any, tuple[int, int]]] = []
@@ -73,9 +75,11 @@ class SmallCheckpoint:
         metadata = json.dumps(operator | {"stateStoreInfo": [store]})
         self._put("state/0/_metadata/metadata", b"v1\n" + metadata.encode())
         key = [{"name": "user", "type": key_type, "nullable": True, "metadata": {}}]
+        value = [{"name": "value", "type": value_type, "nullable": True, "metadata": {}}]
+        values = _VALUE if value_type is None else value
         schema = b"".join(
             struct.pack(">ih", 1, len(text)) + text.encode()
-            for text in (json.dumps({"type": "struct", "fields": one}) for one in (key, _VALUE))
+            for text in (json.dumps({"type": "struct", "fields": one}) for one in (key, values))
         )
         self._put("state/0/0/_metadata/schema", struct.pack(">h", 2) + b"v2" + schema)
 
@@ -104,6 +108,16 @@ class SmallCheckpoint:
         self.plan(batch)
         self._commit(batch, by_partition)
         self.rows.append(rows)
+
+    def commit_stored(self, values: Mapping[int, bytes]) -> None:
+        """Write the next batch: UnsafeRows of values of ``value_type``, by their users."""
+        by_partition: dict[int, list[Change]] = {number: [] for number in range(PARTITIONS)}
+        for user, value in values.items():
+            by_partition[partition_of_user(user)].append(("put", key_row(user), value))
+        batch = len(self.rows)
+        self.plan(batch)
+        self._commit(batch, by_partition)
+        self.rows.append({})
 
     def _commit(self, batch: int, by_partition: Mapping[int, list[Change]]) -> None:
         """Write what a batch changes, and its entry of the commit log."""
