@@ -368,7 +368,7 @@ class Checkpoint:
 
         Args:
             prices: ``None``: the example that the package has, ``reader.prices.default_prices()``.
-            interval_s: time between two batches; ``None``: by Spark's log.
+            interval_s: time between two batches, at least a microsecond; ``None``: by Spark's log.
             file_manager: whose requests Spark's own files need: ``cairn``, ``rename`` (Spark's
                 default) or ``abortable`` (spark-hadoop-cloud). ``None``: ``cairn`` with Cairn's
                 provider, else ``rename``.

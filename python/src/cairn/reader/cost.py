@@ -51,6 +51,8 @@ Source: TypeAlias = Literal["measured", "estimated", "assumed", "given"]
 
 MONTH_S: Final = 730 * 3600
 """As AWS bills: 730 hours."""
+_INTERVAL_MIN_S: Final = 1e-6
+"""Less than between any two batches, and so much that the rates of a month are finite."""
 _TIMED_BATCHES: Final = 21
 _THREADS: Final = 8
 _MOSTLY: Final = 0.5
@@ -153,8 +155,8 @@ def cost(
     file_manager: FileManager | None = None,
 ) -> Cost:
     """Return the cost; see ``Checkpoint.cost``."""
-    if interval_s is not None and not interval_s > 0:
-        raise ConfigError(f"an interval of {interval_s} s is not positive")
+    if interval_s is not None and not interval_s >= _INTERVAL_MIN_S:
+        raise ConfigError(f"the interval must be {_INTERVAL_MIN_S} s or more, not {interval_s}")
     if file_manager is not None and file_manager not in FILE_MANAGERS:
         raise ConfigError(f"the file manager is not one of {', '.join(FILE_MANAGERS)}")
     batches = list_batches(objects)

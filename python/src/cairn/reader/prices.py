@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
@@ -29,6 +28,8 @@ _TEXTS = ("name", "currency", "date")
 _STORAGE = "storage_per_gib_month"
 _REQUESTS = "per_1000_requests"
 _FILE = "prices.json"
+# More than anything costs in any currency, and so little that sums of a month are finite.
+_PRICE_END = 1e15
 NEXT_STEP = "correct the file; docs/reader.md#cost has an example"
 
 
@@ -148,7 +149,7 @@ def _is_text(value: object) -> bool:
 
 def _is_price(value: object) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value >= 0  # type: ignore[arg-type, operator]
+    return is_number and 0 <= value < _PRICE_END  # type: ignore[operator]
 
 
 def _refused(text: str, object_name: str) -> ConfigError:

@@ -607,6 +607,7 @@ def test_the_json_is_what_the_document_says(
         (["bisect", "/nowhere", "true"], 4, "there is no offset log here"),
         (["cost", "SAMPLE", "--basis", "--advice"], 2, "exclude each other"),
         (["cost", "SAMPLE", "--interval", "0"], 2, "--interval"),
+        (["cost", "SAMPLE", "--interval", "1e-320"], 1, "must be 1e-06 s or more"),
         (["cost", "SAMPLE", "--prices", "SAMPLE/metadata"], 1, "id is not a field"),
         (["cost", "/nowhere"], 4, "there is no offset log here"),
         (["ls", "SAMPLE", "--hadoop-conf", "a"], 2, "'a' has no value"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -353,6 +354,8 @@ def test_the_table_of_the_package_is_an_example_with_a_date() -> None:
         (json.dumps({**TABLE, "currency": 1}), "currency is not a text"),
         (json.dumps({**TABLE, "storage_per_gib_month": -1}), "storage_per_gib_month is not a"),
         (json.dumps({**TABLE, "storage_per_gib_month": True}), "storage_per_gib_month is not a"),
+        (json.dumps({**TABLE, "storage_per_gib_month": 10**400}), "storage_per_gib_month is not a"),
+        (json.dumps({**TABLE, "storage_per_gib_month": 10**300}), "storage_per_gib_month is not a"),
         (json.dumps({**TABLE, "per_1000_requests": []}), "per_1000_requests is not an object"),
         (json.dumps({**TABLE, "per_1000_requests": {"puts": 1}}), "the nearest one is put"),
         (json.dumps({**TABLE, "per_1000_requests": {"put": "1"}}), "per_1000_requests.put"),
@@ -387,8 +390,9 @@ def test_an_upload_of_a_large_file_is_many_requests() -> None:
 def test_wrong_arguments_are_refused(written: SmallCheckpoint) -> None:
     """And a checkpoint without a batch has no cost per batch."""
     with cairn.open_checkpoint(str(written.folder)) as checkpoint:
-        with pytest.raises(ConfigError, match="not positive"):
-            checkpoint.cost(interval_s=0)
+        for interval_s in (0, -1, 1e-320, math.nan):
+            with pytest.raises(ConfigError, match="the interval must be"):
+                checkpoint.cost(interval_s=interval_s)
         with pytest.raises(ConfigError, match="one of cairn, rename, abortable"):
             checkpoint.cost(file_manager="fast")  # type: ignore[arg-type]
     shutil.rmtree(written.folder / "commits")
