@@ -12,6 +12,8 @@ import click
 
 from cairn.spark_conf import spark_conf
 
+_SPECIAL = re.compile(r"\\|^[=:]")
+_NOT_ASCII = re.compile(r"[^ -~]")
 _SAFE = re.compile(r"[\w./:=,@%+-]+", re.ASCII)
 
 
@@ -21,6 +23,16 @@ def _settings(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
         if not name or not sign:
             raise click.BadParameter(f"{name!r} has no value; write it as name=value.")
     return {name: value for name, _, value in pairs}
+
+
+def _in_properties(value: str) -> str:
+    """Return a value as ``java.util.Properties`` reads it; what is not ASCII in units of UTF-16."""
+
+    def units(found: re.Match[str]) -> str:
+        digits = found[0].encode("utf-16-be", "surrogatepass").hex()
+        return re.sub(r".{4}", r"\\u\g<0>", digits)
+
+    return _NOT_ASCII.sub(units, _SPECIAL.sub(r"\\\g<0>", value))
 
 
 @click.command()
@@ -56,7 +68,7 @@ def conf(settings: dict[str, str], job: dict[str, str], form: str) -> None:
         click.echo(json.dumps(found, indent=2))
     elif form == "properties":
         for name, value in found.items():
-            click.echo(f"{name} {value}")
+            click.echo(f"{name} {_in_properties(value)}")
     else:
         unsafe = [name for name, value in found.items() if not _SAFE.fullmatch(value)]
         if unsafe:

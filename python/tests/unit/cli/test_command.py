@@ -207,6 +207,26 @@ def test_conf_refuses_what_a_shell_or_cairn_would_not_take(
     assert word in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("/a b", "/a b"),
+        ("/a\nspark.master local\t", r"/a\u000aspark.master local\u0009"),
+        ("a\\b", r"a\\b"),
+        ("=:a", r"\=:a"),
+        ("ä\N{GRINNING FACE}", r"\u00e4\ud83d\ude00"),
+    ],
+)
+def test_properties_are_what_java_reads(run: Run, value: str, shown: str) -> None:
+    """A new line in a value must not become another setting of the job."""
+    done = run("conf", f"localDir={value}", "-o", "properties")
+
+    assert done.exit_code == 0
+    name = "spark.sql.streaming.stateStore.cairn.localDir"
+    assert [line for line in done.stdout.splitlines() if name in line] == [f"{name} {shown}"]
+    assert len(done.stdout.splitlines()) == len(cairn.spark_conf(localDir=value))
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script(run: Run, shell: str) -> None:
     """The script asks the command itself what fits."""
