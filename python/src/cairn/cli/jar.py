@@ -5,6 +5,7 @@ Layer: cli.
 
 import click
 
+from cairn.cli.streams import write_line
 from cairn.jar import jar_path
 
 
@@ -17,4 +18,4 @@ from cairn.jar import jar_path
 def jar(spark: str | None) -> None:
     """Print the path of the jar that Spark needs."""
     # No wrapping and no colour: a shell reads the output.
-    click.echo(str(jar_path(spark)))
+    write_line(str(jar_path(spark)))

@@ -7,15 +7,21 @@ Layer: cli. A command's module is imported when it runs, and libraries of data w
 from __future__ import annotations
 
 import errno
+import sys
+from contextlib import contextmanager
 from importlib import import_module
 from keyword import iskeyword
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cairn import __version__
 from cairn.cli.exit_codes import Exit
+from cairn.cli.streams import ClosedOutput
 from cairn.errors import CairnError, NoSuchBucketError, NotThereError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 COMMANDS = {
     "bisect": "Find the first batch at which an SQL condition is true.",
@@ -79,22 +85,44 @@ class CairnGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
 
+    def main(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401 - click's own signature
+        """Run the command of this process."""
+        if sys.stdout is None:
+            sys.stdout = ClosedOutput()
+        return super().main(*args, **settings)
+
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:  # noqa: ANN401
+        """Read the options before the command's name: help and version are written then.
+
+        Raises:
+            ClickException: in place of a failure to write them.
+        """
+        with _explained():
+            return super().make_context(*args, **settings)
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
         """Run a command.
 
         Raises:
             ClickException: in place of every CairnError, and of a failure to write the output.
         """
-        try:
+        with _explained():
             return super().invoke(ctx)
-        except (NotThereError, NoSuchBucketError) as error:
-            raise NotThere(str(error)) from error
-        except CairnError as error:
-            raise click.ClickException(str(error)) from error
-        except OSError as error:
-            if error.errno == errno.EPIPE:  # click ends quietly: nobody reads the output any more
-                raise
-            raise click.ClickException(f"the output cannot be written: {error}") from error
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Raise a failure of the block as one that click prints as a line."""
+    try:
+        yield
+    except (NotThereError, NoSuchBucketError) as error:
+        raise NotThere(str(error)) from error
+    except CairnError as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # click ends quietly: nobody reads the output any more
+            raise
+        raise click.ClickException(f"the output cannot be written: {error}") from error
 
 
 @click.group(cls=CairnGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,11 +1,12 @@
 """Standard output and standard error, of which a caller may have closed either.
 
-Layer: cli. Python has ``None`` in place of a closed one.
+Layer: cli. Python has ``None`` in place of a closed one; see ``ClosedOutput``.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import time
@@ -25,9 +26,35 @@ def standard_output() -> BinaryIO:
     Raises:
         OSError: it is closed.
     """
-    if sys.stdout is None:
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     return sys.stdout.buffer
+
+
+def write_line(text: str) -> None:
+    """Write a line to standard output, with names of files in their own bytes.
+
+    Raises:
+        OSError: it is closed, or what it goes to is full.
+    """
+    stream = standard_output()
+    stream.write(os.fsencode(f"{text}\n"))
+    stream.flush()
+
+
+class ClosedOutput(io.TextIOBase):
+    """A closed standard output. For ``None`` click writes nothing, and the command succeeds."""
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """Where rows would go.
+
+        Raises:
+            OSError: always.
+        """
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    def write(self, _: str, /) -> int:
+        """Raise what ``buffer`` does."""
+        return self.buffer.write(b"")
 
 
 def is_terminal(stream: TextIO | None) -> bool:

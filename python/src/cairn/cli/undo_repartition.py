@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cairn.cli.options import CheckpointCommand, Place, with_apply, with_place
+from cairn.cli.streams import write_line
 
 if TYPE_CHECKING:
     from cairn.checkpoint.spark_logs import UnfinishedRepartition
@@ -29,14 +30,14 @@ def undo_repartition(place: Place, *, is_applied: bool) -> None:
     with open_location(place.location, place.options) as store:
         found = find_unfinished_repartition(store)
         if found is None:
-            click.echo(f"{place.location} has no unfinished repartition; nothing to take back.")
+            write_line(f"{place.location} has no unfinished repartition; nothing to take back.")
             return
-        click.echo(_description(place.location, found))
+        write_line(_description(place.location, found))
         if not is_applied:
-            click.echo("Nothing was deleted. Stop the query, and repeat the command with --apply.")
+            write_line("Nothing was deleted. Stop the query, and repeat the command with --apply.")
             return
         take_back(store, found)
-        click.echo(f"Deleted: {', '.join(found.keys)}. The query can be started again.")
+        write_line(f"Deleted: {', '.join(found.keys)}. The query can be started again.")
 
 
 def _description(checkpoint: str, found: UnfinishedRepartition) -> str:

@@ -36,6 +36,19 @@ def test_jar_prints_the_path_and_nothing_else(
     assert result.stdout == f"{jar}\n"
 
 
+def test_jar_prints_the_bytes_of_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The shell passes them on; the name of a folder need not be UTF-8."""
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    (folder / "cairn-shim-4.2.jar").touch()
+    monkeypatch.setattr("cairn.jar.BUILT", tmp_path / "absent")
+    monkeypatch.setattr("cairn.jar.PACKAGED", folder)
+
+    result = CliRunner().invoke(main, ["jar", "--spark", "4.2"])
+
+    assert result.stdout_bytes == bytes(folder) + b"/cairn-shim-4.2.jar\n"
+
+
 def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No traceback where the user can correct the fault; the shell reads an empty output."""
     monkeypatch.setattr("cairn.jar.BUILT", tmp_path / "absent")
@@ -48,11 +61,15 @@ def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert result.stderr.startswith("Error: [CAIRN_CONFIG]")
 
 
-def test_a_full_disk_is_one_line(sample: str) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [["show", "SAMPLE", "--store", "total"], ["--version"], ["--help"], ["completion", "bash"]],
+)
+def test_a_full_disk_is_one_line(sample: str, arguments: list[str]) -> None:
     """`cairn show … > file` on a full disk must say so, and not be taken for a fault of Cairn's."""
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(  # noqa: S603 - the command under test
-            [sys.executable, "-m", "cairn", "show", sample, "--store", "total"],
+            [sys.executable, "-m", "cairn", *(one.replace("SAMPLE", sample) for one in arguments)],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -64,10 +81,24 @@ def test_a_full_disk_is_one_line(sample: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["ls"], ["show", "--store", "total"], ["verify"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ls", "SAMPLE"],
+        ["show", "SAMPLE", "--store", "total"],
+        ["verify", "SAMPLE"],
+        ["undo-repartition", "SAMPLE"],
+        ["conf"],
+        ["jar"],
+        ["completion", "bash"],
+        ["show", "--help"],
+        ["--version"],
+    ],
+    ids=" ".join,
+)
 def test_a_closed_output_is_one_line(sample: str, arguments: list[str]) -> None:
-    """A service may have closed standard output: that is no fault of Cairn's either."""
-    done = _with_closed(">&-", sample, *arguments)
+    """A service may have closed standard output: who gets nothing must not be told "done"."""
+    done = _with_closed(">&-", *(one.replace("SAMPLE", sample) for one in arguments))
 
     assert done.returncode == 1
     assert done.stderr == "Error: the output cannot be written: [Errno 9] Bad file descriptor\n"
@@ -77,7 +108,7 @@ def test_a_file_needs_no_standard_output(sample: str, tmp_path: Path) -> None:
     """Nor does it need standard error, where progress would be."""
     file = str(tmp_path / "x.parquet")
 
-    done = _with_closed(">&- 2>&-", sample, "show", "--store", "total", "--to", file)
+    done = _with_closed(">&- 2>&-", "show", sample, "--store", "total", "--to", file)
 
     assert done.returncode == 0
     assert Path(file).stat().st_size > 0
@@ -85,16 +116,15 @@ def test_a_file_needs_no_standard_output(sample: str, tmp_path: Path) -> None:
 
 def test_rows_come_without_standard_error(sample: str) -> None:
     """A closed one is no reason to fail."""
-    done = _with_closed("2>&-", sample, "show", "--store", "total", "-o", "csv")
+    done = _with_closed("2>&-", "show", sample, "--store", "total", "-o", "csv")
 
     assert done.returncode == 0
     assert done.stdout.startswith("customer,")
 
 
-def _with_closed(closed: str, sample: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _with_closed(closed: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command whose shell closes a stream."""
-    verb, *others = arguments
-    command = [sys.executable, "-m", "cairn", verb, sample, *others]
+    command = [sys.executable, "-m", "cairn", *arguments]
     return subprocess.run(  # noqa: S603 - the command under test
         ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *command],
         capture_output=True,
