@@ -168,12 +168,29 @@ def _write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBat
             for batch in batches:
                 writer.write_batch(batch)
         part.replace(path)
-    except pa.ArrowNotImplementedError as problem:
+    except (pa.ArrowNotImplementedError, OSError) as problem:
+        column = _not_in_parquet(schema)
+        if column is None:
+            raise
         raise ConfigError(
-            f"Parquet cannot have these rows: {problem}", next_step="use -o ndjson"
+            f"Parquet cannot have the column {column!r}: {problem}",
+            next_step="choose other columns, or leave out --to and use -o ndjson",
         ) from problem
     finally:
         part.unlink(missing_ok=True)
+
+
+def _not_in_parquet(schema: pa.Schema) -> str | None:
+    """Return the first column whose type Parquet lacks."""
+    import pyarrow as pa  # noqa: PLC0415 - not for help
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    for field in list(schema):
+        try:
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+        except (pa.ArrowNotImplementedError, OSError):  # the latter is an error of Parquet itself
+            return field.name
+    return None
 
 
 class Progress:

@@ -162,12 +162,15 @@ def test_two_commands_may_write_a_file_at_a_time(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_type_that_parquet_lacks_is_one_error(tmp_path: Path) -> None:
-    """The message says which form has it."""
-    interval = pa.schema([("i", pa.month_day_nano_interval())])
+@pytest.mark.parametrize(
+    "kind", [pa.month_day_nano_interval(), pa.decimal128(5, -3), pa.list_(pa.decimal128(5, -3))]
+)
+def test_a_type_that_parquet_lacks_is_one_error(tmp_path: Path, kind: pa.DataType) -> None:
+    """The message names the column, and which form has it."""
+    columns: dict[str, pa.DataType] = {"a": pa.int64(), "b": kind}
 
-    with pytest.raises(ConfigError, match="ndjson"):
-        Output("table", tmp_path / "x.parquet").write(interval, [])
+    with pytest.raises(ConfigError, match=r"the column 'b'.*ndjson"):
+        Output("table", tmp_path / "x.parquet").write(pa.schema(columns), [])
 
     assert list(tmp_path.iterdir()) == []
 
