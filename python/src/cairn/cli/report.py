@@ -5,6 +5,7 @@ Layer: cli, over `Checkpoint.report`.
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 import click
@@ -75,7 +76,8 @@ def report(
             is_quick=is_quick,
             progress=show_partitions,
         )
-    part = to.with_name(f".{to.name}.part")
+    # Two commands may write the file at a time: the last one that ends wins.
+    part = to.with_name(f".{to.name}.{secrets.token_hex(4)}.part")
     try:
         part.write_text(render(found), encoding="utf-8")
         part.replace(to)

@@ -61,6 +61,29 @@ def test_the_file_has_the_page(run: Run, sample: str, tmp_path: Path) -> None:
     assert page.findtext("head/title") == f"State of {sample}, batch 8"
 
 
+def test_two_commands_may_write_the_page_at_a_time(
+    run: Run, sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report of every hour may take longer than an hour; each page is whole."""
+    path = tmp_path / "report.html"
+    parts: list[str] = []
+    replace = Path.replace
+
+    def other_writes_first(part: Path, target: Path) -> Path:
+        parts.append(part.name)
+        if len(parts) == 1:
+            assert run("report", sample, "--to", str(path)).exit_code == 0
+            assert part.exists()
+        return replace(part, target)
+
+    monkeypatch.setattr(Path, "replace", other_writes_first)
+
+    done = run("report", sample, "--to", str(path))
+
+    assert (done.exit_code, len(set(parts))) == (0, 2)
+    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+
+
 def test_nothing_comes_from_elsewhere(report: Report) -> None:
     """The page is opened where there is no network, and is sent by mail: it asks nobody."""
     page = parsed(render(report))
