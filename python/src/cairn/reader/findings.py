@@ -83,6 +83,12 @@ RULES: Final[dict[str, Rule]] = {
         "restore the object that the finding names; or, with Cairn's provider, let `cairn repair` "
         "go back to the last batch that is whole",
     ),
+    "state-unsupported": Rule(
+        "error",
+        "The state has a value or a form that the reader does not know. That alone is no damage, "
+        "and does not stop the query; but rows of the partition were not checked.",
+        "read the state through Spark's statestore source; nothing is to be mended",
+    ),
     "query-went-on": Rule(
         "note",
         "The query has committed newer batches while its state was read, and an object of the "

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from cairn.errors import AccessError, DataError, InUseError, MissingError
+from cairn.errors import AccessError, DataError, InUseError, MissingError, UnsupportedStateError
 from cairn.format.fields import as_text, parse_object
 from cairn.reader.audit import audit_cairn, audit_rocksdb
 from cairn.reader.batch import BatchView
@@ -338,7 +338,9 @@ def _of_store(check: StoresCheck, families: Sequence[Family], partition: int) ->
         observed.end()
     except DataError as failure:
         rule = "state-unreadable" if view.batch == check.newest else "batch-unreadable"
-        if isinstance(failure, MissingError) and _has_gone_on(check):
+        if isinstance(failure, UnsupportedStateError):
+            rule = "state-unsupported"
+        elif isinstance(failure, MissingError) and _has_gone_on(check):
             rule = "query-went-on"
         yield Finding(rule, failure.message, failure.object_name, where, view.batch)
     yield from around

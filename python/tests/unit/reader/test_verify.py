@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -158,6 +159,17 @@ def test_an_object_that_retention_deletes_meanwhile_is_no_fault_of_the_query(
     monkeypatch.setattr(verifying, "list_batches", list_batches)
 
     assert {finding.rule for finding in findings_of(written)} == {"query-went-on"}
+
+
+def test_state_that_the_reader_does_not_know_is_no_damage(tmp_path: Path) -> None:
+    """Who is told that the query cannot go on would throw batches away."""
+    written = SmallCheckpoint(tmp_path / "ck", value_type="string")
+    written.commit_stored({1: struct.pack("<qII", 0, 1, 16) + b"\xff".ljust(8, b"\0")})
+
+    (finding,) = findings_of(written)
+
+    assert (finding.rule, finding.severity) == ("state-unsupported", "error")
+    assert "column 'value': a text is not UTF-8" in finding.message
 
 
 def test_every_rule_is_in_the_document() -> None:

@@ -43,6 +43,7 @@ from cairn.reader.rows.types import (
     Type,
     Void,
 )
+from cairn.reader.rows.unsafe_row import not_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -222,6 +223,8 @@ def _records(rows: Spans, fields: Sequence[Field], where: str) -> list[dict[str,
         stream = io.BytesIO(view[start:end])
         try:
             record = read(stream, schema, None)
+        except UnicodeDecodeError as failure:
+            raise not_utf8(where) from failure
         except (EOFError, IndexError, StopIteration, ValueError, OverflowError) as failure:
             raise CorruptError(f"{where} does not have the form of its Avro schema") from failure
         if stream.tell() != end - start:

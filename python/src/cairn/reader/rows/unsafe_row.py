@@ -78,7 +78,7 @@ def decode_rows(rows: Spans, fields: Sequence[Field], where: str) -> list[pa.Arr
 
     Raises:
         CorruptError: a row is too short, or a value does not fit into its row or its type.
-        UnsupportedStateError: a value has no form in Arrow.
+        UnsupportedStateError: a value has no form in Arrow, as a text that is not UTF-8.
     """
     least = fixed_bytes(len(fields))
     rows.require(least, where)
@@ -154,11 +154,20 @@ def decode_spans(spans: Spans, of: Type, where: str) -> pa.Array[Any]:
 
     Raises:
         CorruptError: a value does not fit into its span or its type.
-        UnsupportedStateError: a value has no form in Arrow.
+        UnsupportedStateError: a value has no form in Arrow, as a text that is not UTF-8.
     """
     if decode := _DECODERS.get(type(of)):
         return decode(spans, of, where)
     raise CorruptError(f"{where}: values of type {of.arrow} have no length")
+
+
+def not_utf8(where: str) -> UnsupportedStateError:
+    """Return the error of a text that is not UTF-8: Spark's cast of binary stores any bytes."""
+    return UnsupportedStateError(
+        f"{where}: a text is not UTF-8",
+        next_step="read this state through Spark's statestore source, and cast the column to "
+        "binary",
+    )
 
 
 def _array(
@@ -189,7 +198,7 @@ def _bytes(spans: Spans, of: Type, where: str) -> pa.Array[Any]:
     try:
         return values.cast(of.arrow)
     except pa.ArrowInvalid as failure:
-        raise CorruptError(f"{where}: a text is not UTF-8") from failure
+        raise not_utf8(where) from failure
 
 
 def _long_decimals(slots: _Slots, of: Decimal, where: str) -> pa.Array[Any]:
