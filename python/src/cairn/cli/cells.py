@@ -29,6 +29,7 @@ from cairn.cli.forms import unique_names
 pc: Any = pyarrow.compute
 types: Any = pa.types
 
+_LEAST = -(2**63)
 _UNITS_PER_S = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
@@ -94,11 +95,16 @@ def _dates(array: Any) -> list[Any]:  # noqa: ANN401 - see above
 
 def _moments(array: Any, unit: str, zone: str) -> list[Any]:  # noqa: ANN401 - see above
     """Return the text of times since 1970. Arrow's own texts are wrong after the year 32767."""
-    numbers = array.cast(pa.int32() if unit == "D" else pa.int64()).fill_null(0)
-    texts = np.datetime_as_string(numbers.to_numpy(zero_copy_only=False).astype(f"M8[{unit}]"))
+    filled = array.cast(pa.int32() if unit == "D" else pa.int64()).fill_null(0)
+    numbers = filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    times = np.maximum(numbers, _LEAST + 1).astype(f"M8[{unit}]")
+    texts = np.datetime_as_string(times).tolist()
+    for place in np.flatnonzero(numbers == _LEAST).tolist():
+        # The least number is numpy's NaT; the text of the next one ends with 3, in all units.
+        texts[place] = f"{texts[place][:-1]}2"
     return [
         f"{_without_zeros(text)}{zone}" if is_valid else None
-        for text, is_valid in zip(texts.tolist(), array.is_valid().to_pylist(), strict=True)
+        for text, is_valid in zip(texts, array.is_valid().to_pylist(), strict=True)
     ]
 
 
