@@ -53,7 +53,7 @@ class SmallCheckpoint:
     Args:
         folder: of the checkpoint.
         conf: settings in addition to ``CONF``.
-        key_type: Spark's name of the type of the key: ``long``, ``double`` or ``interval``.
+        key_type: Spark's name of the type of the key: one of 64 bits, or ``interval``.
         partitions: of the store.
     """
 
