@@ -22,6 +22,7 @@ from cairn.errors import (
     NotThereError,
     UnsupportedStateError,
 )
+from cairn.reader.changes import Diff
 from cairn.reader.checkpoint import Checkpoint
 from cairn.reader.equality import are_equal, are_same_rows
 from cairn.reader.families import Column
@@ -391,6 +392,79 @@ def test_the_change_feed_has_what_each_batch_wrote(checkpoint: Checkpoint) -> No
         7: (1, "delete", None, None),
         50: (1, "put", 1, 2),
     }
+
+
+def test_columns_of_the_state_that_are_named_as_those_of_a_change_stay(tmp_path: Path) -> None:
+    """Else the word for the change would stand where the state's value was."""
+    written = SmallCheckpoint(tmp_path / "ck")
+    written.declare({"change": "long"}, {"batch": "long", "change_2": "long"})
+    written.commit({1: (7, 8)})
+    written.commit({1: None, 2: (9, 10)})
+    checkpoint = cairn.open_checkpoint(str(written.folder))
+
+    diff = checkpoint.diff(0, 1)
+    differences = sorted(diff.to_table().to_pylist(), key=lambda row: str(row["change"]))
+    changes = checkpoint.changes((1, 1)).to_table()
+
+    assert diff.key_columns == ("change_3",)
+    partitions = [partition_of_user(user) for user in (2, 1)]
+    assert differences == [
+        {"change": "added", "change_3": 2, "batch": 9, "change_2": 10, "partition": partitions[0]},
+        {"change": "removed", "change_3": 1, "batch": 7, "change_2": 8, "partition": partitions[1]},
+    ]
+    assert changes.schema.names == [
+        "batch",
+        "change",
+        "change_3",
+        "batch_2",
+        "change_2",
+        "partition",
+    ]
+    assert set(
+        zip(*(changes[name].to_pylist() for name in changes.schema.names[:4]), strict=True)
+    ) == {
+        (1, "put", 2, 9),
+        (1, "delete", 1, None),
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ({"person": "long"}, {"max": "long", "sum": "long"}, "user int64, and person int64"),
+        ({"user": "timestamp"}, {"max": "long", "sum": "long"}, "int64, and user timestamp"),
+        ({"user": "long"}, {"max": "long", "sum": "timestamp"}, "sum"),
+        ({"user": "long"}, {"max": "integer", "sum": "long"}, "'max' is of type int32"),
+    ],
+)
+def test_states_with_other_columns_are_not_compared(
+    tmp_path: Path, key: dict[str, str], value: dict[str, str], message: str
+) -> None:
+    """Equal bytes of other types are other values, and bytes that differ may be equal ones."""
+    one, other = (SmallCheckpoint(tmp_path / name) for name in ("one", "other"))
+    one.declare({"user": "long"}, {"max": "long", "sum": "long"})
+    other.declare(key, value)
+    states = []
+    for written in (one, other):
+        written.commit({1: (1, 1)})
+        states.append(cairn.open_checkpoint(str(written.folder)).state())
+
+    with pytest.raises(ConfigError, match=message):
+        Diff(*states)
+
+
+def test_a_column_that_one_state_has_alone_is_null_in_the_rows_of_the_other(tmp_path: Path) -> None:
+    """A state variable may have got another field meanwhile."""
+    one, other = (SmallCheckpoint(tmp_path / name) for name in ("one", "other"))
+    one.declare({"user": "long"}, {"max": "long", "sum": "long"})
+    other.declare({"user": "long"}, {"max": "long", "sum": "long", "count": "long"})
+    one.commit({1: (2, 3)})
+    other.commit({})
+
+    diff = Diff(*(cairn.open_checkpoint(str(each.folder)).state() for each in (one, other)))
+
+    expected = {"change": "removed", "user": 1, "max": 2, "sum": 3, "count": None}
+    assert diff.to_table().to_pylist() == [expected | {"partition": partition_of_user(1)}]
 
 
 def test_the_history_of_a_key_has_the_batches_that_changed_it(checkpoint: Checkpoint) -> None:
