@@ -492,22 +492,30 @@ class Checkpoint:
             store: see ``state``.
             family: see ``state``.
             batches: the first and the last; ``None``: all whose state is there.
+
+        Raises:
+            MissingError, NotThereError: no batch could be read; this is the error of the last one.
+            ConfigError, DataError: as for ``state`` and ``State.get``.
         """
         first, last = batches or (0, sys.maxsize)
         before: pa.Table | None = None
+        failure: MissingError | NotThereError | None = None
         for batch in self.batches:
             if not first <= batch <= last:
                 continue
             try:
                 state = self.state(operator=operator, store=store, family=family, batch=batch)
                 rows = state.get(key)
-            except (MissingError, NotThereError):
+            except (MissingError, NotThereError) as problem:
                 if before is not None:
                     raise
+                failure = problem
                 continue
             if rows.num_rows if before is None else not are_same_rows(rows, before):
                 yield KeyChange(batch, before, rows)
             before = rows
+        if before is None and failure is not None:
+            raise failure
 
     def bisect(
         self,

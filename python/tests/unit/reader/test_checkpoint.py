@@ -517,6 +517,15 @@ def test_a_history_begins_where_the_state_is_still_there(
     assert history == [1]
 
 
+@pytest.mark.parametrize("wrong", [{"operator": 7}, {"store": "nix"}])
+def test_a_history_of_a_store_that_does_not_exist_is_an_error(
+    checkpoint: Checkpoint, wrong: dict[str, Any]
+) -> None:
+    """It would look like that of a key that nothing has changed."""
+    with pytest.raises(NotThereError, match=r"no operator 7|no rows named 'nix'"):
+        list(checkpoint.history({"user": 3}, **wrong))
+
+
 def test_a_running_query_is_followed(written: SmallCheckpoint, checkpoint: Checkpoint) -> None:
     """Batches come in order, each once, also those between two looks."""
     follower = checkpoint.follow(poll_s=0.01)
