@@ -105,7 +105,8 @@ VALUES = (
     ("maps", "objects if their keys are text, else arrays of `[key, value]`"),
 )
 AFTER_VALUES = """
-`--key` takes the values of a key in the same notation.
+`--key` takes the values of a key in the same notation, but for text that is not UTF-8. A number for
+a float or double is the nearest one; a value that its column cannot have exactly is refused.
 
 ## Exit codes
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +25,16 @@ import pyarrow.compute
 
 from cairn.cli.forms import unique_names
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 # Arrow's type hints have a class per kind of array.
 pc: Any = pyarrow.compute
 types: Any = pa.types
 
-_LEAST = -(2**63)
-_UNITS_PER_S = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+UNITS_PER_S: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+_DATE_CHARS = len("1970-01-01")
 
 
 def plain(array: Any) -> list[Any]:  # noqa: ANN401 - see above
@@ -85,27 +89,32 @@ def _decimals(array: Any) -> list[Any]:  # noqa: ANN401 - see above
 
 
 def _timestamps(array: Any) -> list[Any]:  # noqa: ANN401 - see above
+    """Return texts. Arrow's own are wrong after the year 32767, and numpy's least time is none."""
     kind = array.type
-    return _moments(array, kind.unit, "" if kind.tz is None else "Z")
+    numbers = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    days, units = np.divmod(numbers, 86_400 * UNITS_PER_S[kind.unit])
+    times = np.datetime_as_string(units.astype(f"M8[{kind.unit}]")).tolist()
+    zone = "" if kind.tz is None else "Z"
+    return [
+        f"{day}{_without_zeros(time[_DATE_CHARS:])}{zone}" if is_valid else None
+        for day, time, is_valid in zip(
+            _days(days), times, array.is_valid().to_pylist(), strict=True
+        )
+    ]
 
 
 def _dates(array: Any) -> list[Any]:  # noqa: ANN401 - see above
-    return _moments(array.cast(pa.date32()), "D", "")
-
-
-def _moments(array: Any, unit: str, zone: str) -> list[Any]:  # noqa: ANN401 - see above
-    """Return the text of times since 1970. Arrow's own texts are wrong after the year 32767."""
-    filled = array.cast(pa.int32() if unit == "D" else pa.int64()).fill_null(0)
-    numbers = filled.to_numpy(zero_copy_only=False).astype(np.int64)
-    times = np.maximum(numbers, _LEAST + 1).astype(f"M8[{unit}]")
-    texts = np.datetime_as_string(times).tolist()
-    for place in np.flatnonzero(numbers == _LEAST).tolist():
-        # The least number is numpy's NaT; the text of the next one ends with 3, in all units.
-        texts[place] = f"{texts[place][:-1]}2"
+    numbers = array.cast(pa.date32()).cast(pa.int32()).fill_null(0)
+    days = _days(numbers.to_numpy(zero_copy_only=False))
     return [
-        f"{_without_zeros(text)}{zone}" if is_valid else None
-        for text, is_valid in zip(texts, array.is_valid().to_pylist(), strict=True)
+        day if is_valid else None
+        for day, is_valid in zip(days, array.is_valid().to_pylist(), strict=True)
     ]
+
+
+def _days(numbers: NDArray[np.integer[Any]]) -> list[str]:
+    texts: list[str] = np.datetime_as_string(numbers.astype("M8[D]")).tolist()
+    return texts
 
 
 def _without_zeros(text: str) -> str:
@@ -118,13 +127,13 @@ def _times(array: Any) -> list[Any]:  # noqa: ANN401 - see above
 
 
 def _durations(array: Any) -> list[Any]:  # noqa: ANN401 - see above
-    per_s = _UNITS_PER_S[array.type.unit]
+    per_s = UNITS_PER_S[array.type.unit]
     values = array.cast(pa.int64()).to_pylist()
     return [None if value is None else _interval(0, 0, value, per_s) for value in values]
 
 
 def _calendar_intervals(array: Any) -> list[Any]:  # noqa: ANN401 - see above
-    per_s = _UNITS_PER_S["ns"]
+    per_s = UNITS_PER_S["ns"]
     return [
         None if value is None else _interval(value.months, value.days, value.nanoseconds, per_s)
         for value in array.to_pylist()

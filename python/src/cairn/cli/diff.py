@@ -37,8 +37,8 @@ FIELDS = (
         "added, removed, or changed_from and changed_to: the value before and after",
     ),
     Field("partition", "integer", "partition that has the row"),
-    Field("key", "object", "columns of the key"),
-    Field("value", "object", "columns of the value"),
+    Field("key", "object", "columns of the key; one named change is change_2 here"),
+    Field("value", "object", "columns of the value; likewise"),
 )
 
 
@@ -107,9 +107,10 @@ def _rows(
     for one in chosen:
         before = old.state(one.operator, one.name, batch=batches[0])
         after = new.state(one.operator, one.name, batch=batches[1])
-        with Diff(before, after).reader() as reader:
-            names = [name for name in reader.schema.names if name != CHANGE]
-            form = KeyAndValue(names, after.key_columns)
+        found = Diff(before, after)
+        names = [name for name in found.schema.names if name != CHANGE]
+        form = KeyAndValue(names, found.key_columns)
+        with found.reader() as reader:
             for batch in reader:
                 changes = batch.column(CHANGE).to_pylist()
                 for change, row in zip(changes, form.rows(batch.select(names)), strict=True):

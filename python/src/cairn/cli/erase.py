@@ -103,14 +103,9 @@ def erase(
 
 
 def _converted(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any value of JSON
-    import pyarrow as pa  # noqa: PLC0415 - not for help
+    from cairn.cli.typed_values import typed_value  # noqa: PLC0415 - it imports pyarrow
 
-    from cairn.cli.selection import typed_value  # noqa: PLC0415 - it imports pyarrow
-
-    try:
-        return typed_value(value, kind)
-    except (pa.ArrowException, ValueError, KeyError, TypeError) as problem:
-        raise click.UsageError(f"a value of the key is not of type {kind}: {problem}") from problem
+    return typed_value(value, kind, "a column of the key")
 
 
 def _explain(plan: ErasePlan) -> None:

@@ -79,6 +79,6 @@ def _rows(searched: list[tuple[StoreInfo, State]], key: dict[str, Any]) -> Itera
 
     for one, state in searched:
         form = KeyAndValue(state.schema.names, state.key_columns)
-        for batch in state.get(key_of(key, state.schema)).to_batches():
+        for batch in state.get(key_of(key, state)).to_batches():
             for partition, own_key, value in form.rows(batch):
                 yield [one.operator, one.name, partition, own_key, value]

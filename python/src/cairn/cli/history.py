@@ -60,7 +60,7 @@ def _rows(
 
     operator, store, family = stores.operator or 0, stores.store, stores.family
     # A store that does not exist is an error now; at an earlier batch it may have been absent.
-    own_key = key_of(key, checkpoint.state(operator, store, family).schema)
+    own_key = key_of(key, checkpoint.state(operator, store, family))
     for one in checkpoint.history(
         own_key, operator=operator, store=store, family=family, batches=batches
     ):

@@ -11,7 +11,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 LATEST = "latest"
+_EXPONENT_MAX = 400
+_SHOWN_CHARS = 40
 
 _LOCATION_HELP = """\
 LOCATION is the query's checkpointLocation: a folder; s3://bucket/path (or s3a), with credentials
@@ -339,9 +341,20 @@ def with_stores(command: Command) -> Command:
     return decorated
 
 
+def _number(text: str) -> Decimal:
+    """Return a number exactly; one that no type has can take all memory, or end the process."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation as problem:
+        raise click.BadParameter(f"{text[:_SHOWN_CHARS]} is too large or too small.") from problem
+    if abs(number.adjusted()) > _EXPONENT_MAX:
+        raise click.BadParameter(f"{text[:_SHOWN_CHARS]} is too large or too small.")
+    return number
+
+
 def _key(_: click.Context, __: click.Parameter, value: str) -> dict[str, Any]:
     try:
-        key = json.loads(value, parse_float=Decimal)
+        key = json.loads(value, parse_float=_number)
     except ValueError as problem:
         raise click.BadParameter(f"{value!r} is not JSON: {problem}.") from problem
     except RecursionError as problem:

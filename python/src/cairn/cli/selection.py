@@ -5,23 +5,23 @@ Layer: cli. Imports pyarrow: commands import it when they run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
-import pyarrow as pa
 
 from cairn.cli.cells import plain
 from cairn.cli.options import Stores
+from cairn.cli.typed_values import typed_value
 from cairn.errors import NotThereError
 from cairn.reader.families import PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
     from cairn.reader.checkpoint import Checkpoint, StoreInfo
-
-types: Any = pa.types
+    from cairn.reader.state import State
 
 
 def chosen_stores(
@@ -52,52 +52,21 @@ def chosen_stores(
     return tuple(one for one in found if not one.is_internal) or tuple(found)
 
 
-def key_of(key: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
+def key_of(key: Mapping[str, Any], state: State) -> dict[str, Any]:
     """Return a key of the command line with the values that ``State.get`` takes.
 
     Raises:
-        UsageError: a value cannot be one of its column's type.
+        UsageError: the state's key has no such column, or a value cannot be one of its column's
+            type.
     """
-    result = {}
-    for name, value in key.items():
-        try:
-            result[name] = typed_value(value, schema.field(name).type)
-        except (pa.ArrowException, ValueError, KeyError, TypeError) as problem:
-            kind = schema.field(name).type
-            raise click.UsageError(
-                f"the value of the key's column {name!r} is not of type {kind}: {problem}"
-            ) from problem
-    return result
-
-
-def typed_value(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any value of JSON
-    """Return a value of the command line as one of an Arrow type, as ``State.get`` takes it.
-
-    Raises:
-        ArrowException, ValueError, KeyError, TypeError: it is none.
-    """
-    if isinstance(value, dict | list):
-        return _nested(value, kind)
-    if isinstance(value, str) and types.is_large_binary(kind):
-        return bytes.fromhex(value)
-    if isinstance(value, str) and types.is_temporal(kind):
-        # Arrow wants the zone in the text where the type has one, and nowhere else.
-        return pa.scalar(value).cast(kind).as_py()
-    return value
-
-
-def _nested(value: dict[str, Any] | list[Any], kind: Any) -> Any:  # noqa: ANN401 - see above
-    pairs = value.items() if isinstance(value, dict) else value
-    if types.is_map(kind):
-        return [
-            (typed_value(key, kind.key_type), typed_value(part, kind.item_type))
-            for key, part in pairs
-        ]
-    if types.is_struct(kind) and isinstance(value, dict):
-        return {name: typed_value(part, kind.field(name).type) for name, part in value.items()}
-    if types.is_large_list(kind) and isinstance(value, list):
-        return [typed_value(part, kind.value_type) for part in value]
-    return value
+    if unknown := set(key) - set(state.key_columns):
+        raise click.UsageError(
+            f"the key has no column {min(unknown)!r}; it has: {', '.join(state.key_columns)}."
+        )
+    return {
+        name: typed_value(value, state.schema.field(name).type, f"the key's column {name!r}")
+        for name, value in key.items()
+    }
 
 
 class KeyAndValue:

@@ -45,10 +45,14 @@ class Diff(ArrowStream):
     with another value gives the rows of both, as ``changed_from`` and ``changed_to``.
 
     Attributes:
-        schema: the column ``change``, and those of the states.
+        schema: the column ``change``, and those of the states; one that is named ``change``, too,
+            has the next free name, ``change_2``.
+        key_columns: names of those that are the key, or parts of it.
 
     Raises:
-        ConfigError: the states are not stored in the same form.
+        ConfigError: the states are not stored in the same form, or their columns differ: in the
+            keys, or in the types of values of one name. A column that only one of them has is null
+            in the rows of the other one.
     """
 
     def __init__(self, before: State, after: State) -> None:
@@ -59,8 +63,10 @@ class Diff(ArrowStream):
             )
         self._before = before
         self._after = after
-        of_rows = pa.unify_schemas([after.schema, before.schema], promote_options="permissive")
-        self.schema = pa.schema([pa.field(CHANGE, pa.string(), nullable=False), *of_rows])
+        self._of_rows = _common_schema(before, after)
+        self.schema = _beside((pa.field(CHANGE, pa.string(), nullable=False),), self._of_rows)
+        shown = zip(self._of_rows.names, self.schema.names[1:], strict=True)
+        self.key_columns = tuple(name for own, name in shown if own in after.key_columns)
 
     def reader(self) -> pa.RecordBatchReader:
         """Return the changes as a stream, by partition; their order within one is not defined.
@@ -92,8 +98,8 @@ class Diff(ArrowStream):
                 places = [place for place, name in enumerate(names) if name in wanted]
                 if places:
                     found = state.decode(rows.take(places), partition)
-                    fixed = {CHANGE: pa.array([change] * found.num_rows, pa.string())}
-                    yield _with_schema(found, self.schema, fixed)
+                    changes = pa.array([change] * found.num_rows, pa.string())
+                    yield _with_schema([changes], found, self._of_rows, self.schema)
 
 
 class ChangeFeed(ArrowStream):
@@ -103,19 +109,20 @@ class ChangeFeed(ArrowStream):
 
     Attributes:
         schema: the columns ``batch`` and ``change``: ``put``, ``append`` (to a list) or ``delete``;
-            then those of the state, of which a delete has the key's and ``partition``.
+            then those of the state, of which a delete has the key's and ``partition``. Those that
+            are named as the first two have the next free names, ``batch_2`` and ``change_2``.
     """
 
     def __init__(self, states: Sequence[State]) -> None:
         self._states = states
-        of_rows = pa.unify_schemas([state.schema for state in states], promote_options="permissive")
-        self.schema = pa.schema(
-            [
-                pa.field(BATCH, pa.int64(), nullable=False),
-                pa.field(CHANGE, pa.string(), nullable=False),
-                *of_rows,
-            ]
+        self._of_rows = pa.unify_schemas(
+            [state.schema for state in states], promote_options="permissive"
         )
+        own = (
+            pa.field(BATCH, pa.int64(), nullable=False),
+            pa.field(CHANGE, pa.string(), nullable=False),
+        )
+        self.schema = _beside(own, self._of_rows)
 
     def reader(self) -> pa.RecordBatchReader:
         """Return the changes as a stream, by batch and partition.
@@ -144,11 +151,11 @@ class ChangeFeed(ArrowStream):
         else:
             values = pa.array([value for _, value in rows], pa.large_binary())
             decoded = state.decode(StoredRows(keys, values), partition)
-        fixed = {
-            BATCH: pa.array(np.full(decoded.num_rows, state.batch, np.int64)),
-            CHANGE: pa.array([change] * decoded.num_rows, pa.string()),
-        }
-        return _with_schema(decoded, self.schema, fixed)
+        own = [
+            pa.array(np.full(decoded.num_rows, state.batch, np.int64)),
+            pa.array([change] * decoded.num_rows, pa.string()),
+        ]
+        return _with_schema(own, decoded, self._of_rows, self.schema)
 
 
 def _net_changes(writes: Iterator[Changes]) -> dict[bytes, tuple[str, bytes]]:
@@ -173,16 +180,69 @@ def _net_changes(writes: Iterator[Changes]) -> dict[bytes, tuple[str, bytes]]:
     return net
 
 
-def _with_schema(rows: pa.RecordBatch, schema: pa.Schema, fixed: dict[str, Any]) -> pa.RecordBatch:
-    """Return rows with the columns of a schema: those in ``fixed``, their own, or null."""
-    arrays: list[Any] = []
-    for field in list(schema):
-        if field.name in fixed:
-            arrays.append(fixed[field.name])
-        elif field.name in rows.schema.names:
-            own = rows.column(field.name)
+def _common_schema(before: State, after: State) -> pa.Schema:
+    """Return the columns that two states have together.
+
+    Raises:
+        ConfigError: see ``Diff``.
+    """
+    keys, other_keys = (
+        [f"{name} {state.schema.field(name).type}" for name in state.key_columns]
+        for state in (before, after)
+    )
+    if keys != other_keys:
+        raise _differ(f"the keys have the columns {', '.join(keys)}, and {', '.join(other_keys)}")
+    try:
+        common = pa.unify_schemas([after.schema, before.schema], promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as problem:
+        raise _differ(str(problem)) from problem
+    for state in (before, after):
+        for field in list(state.schema):
+            kind = common.field(field.name).type
+            # Only rows in Avro say which types they were written with, and may get wider ones.
+            if field.type != kind and state.family.form.encoding != "avro":
+                raise _differ(f"the column {field.name!r} is of type {field.type} in one of them")
+    return common
+
+
+def _differ(how: str) -> ConfigError:
+    return ConfigError(
+        f"the columns of the two states differ, so that they cannot be compared: {how}",
+        next_step="compare states whose keys, and values of one name, have the same types",
+    )
+
+
+def _beside(own: tuple[pa.Field[Any], ...], of_rows: pa.Schema) -> pa.Schema:
+    """Return columns of a change, and those of the rows, renamed where the names are taken."""
+    taken = {*of_rows.names, *(field.name for field in own)}
+    fields: list[pa.Field[Any]] = [*own]
+    for field in list(of_rows):
+        name, number = field.name, 1
+        while any(name == other.name for other in own) or (number > 1 and name in taken):
+            number += 1
+            name = f"{field.name}_{number}"
+        taken.add(name)
+        fields.append(field.with_name(name))
+    return pa.schema(fields)
+
+
+def _with_schema(
+    own: list[Any], rows: pa.RecordBatch, of_rows: pa.Schema, schema: pa.Schema
+) -> pa.RecordBatch:
+    """Return columns of a change, and those of the rows, null where they have none.
+
+    Args:
+        own: of the change.
+        rows: those of one state.
+        of_rows: the columns of all states.
+        schema: of the result, from ``_beside``.
+    """
+    arrays = list(own)
+    for field in list(of_rows):
+        if field.name in rows.schema.names:
+            one = rows.column(field.name)
             # Arrow's cast of list<null> to the same type gives an array that it refuses itself.
-            arrays.append(own if own.type == field.type else own.cast(field.type))
+            arrays.append(one if one.type == field.type else one.cast(field.type))
         else:
             arrays.append(pa.nulls(rows.num_rows, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -11,9 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from cairn.checkpoint import spark_logs
 from cairn.clock import SYSTEM_CLOCK
@@ -24,6 +22,7 @@ from cairn.reader.batch import BatchView
 from cairn.reader.bisect import bisect
 from cairn.reader.changes import ChangeFeed, Diff
 from cairn.reader.cost import cost
+from cairn.reader.equality import are_same_rows
 from cairn.reader.report import Choice, make_report
 from cairn.reader.spark.logs import list_batches
 from cairn.reader.state import State
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
     from cairn.reader.report import Report
     from cairn.reader.request_rates import FileManager
     from cairn.storage.base import ObjectStore
-
-# Arrow's type hints cover neither plain numbers as operands nor the results.
-pc: Any = pyarrow.compute
 
 Item = TypeVar("Item")
 
@@ -496,22 +492,30 @@ class Checkpoint:
             store: see ``state``.
             family: see ``state``.
             batches: the first and the last; ``None``: all whose state is there.
+
+        Raises:
+            MissingError, NotThereError: no batch could be read; this is the error of the last one.
+            ConfigError, DataError: as for ``state`` and ``State.get``.
         """
         first, last = batches or (0, sys.maxsize)
         before: pa.Table | None = None
+        failure: MissingError | NotThereError | None = None
         for batch in self.batches:
             if not first <= batch <= last:
                 continue
             try:
                 state = self.state(operator=operator, store=store, family=family, batch=batch)
                 rows = state.get(key)
-            except (MissingError, NotThereError):
+            except (MissingError, NotThereError) as problem:
                 if before is not None:
                     raise
+                failure = problem
                 continue
             if rows.num_rows if before is None else not are_same_rows(rows, before):
                 yield KeyChange(batch, before, rows)
             before = rows
+        if before is None and failure is not None:
+            raise failure
 
     def bisect(
         self,
@@ -566,44 +570,6 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"Checkpoint({self.location!r})"
-
-
-def are_same_rows(one: pa.Table, other: pa.Table) -> bool:
-    """Return whether two tables have the same rows in the same order, with NaN equal to itself.
-
-    To Arrow, NaN is not even itself.
-    """
-    if one.schema != other.schema or one.num_rows != other.num_rows:
-        return False
-    columns = zip(one.combine_chunks().columns, other.combine_chunks().columns, strict=True)
-    return all(_are_cells_same(a.combine_chunks(), b.combine_chunks()) for a, b in columns)
-
-
-def _are_cells_same(one: Any, other: Any) -> bool:  # noqa: ANN401 - the stubs have a class per kind
-    if one.equals(other):
-        return True
-    if len(one) != len(other) or not one.is_valid().equals(other.is_valid()):
-        return False
-    one, other = one.drop_null(), other.drop_null()
-    if pa.types.is_floating(one.type):
-        are_nan = pc.and_(pc.is_nan(one), pc.is_nan(other))
-        return bool(pc.all(pc.or_(are_nan, pc.equal(one, other))).as_py())
-    if not pa.types.is_nested(one.type):
-        return False
-    if pa.types.is_struct(one.type):
-        return all(map(_are_cells_same, one.flatten(), other.flatten()))
-    offsets, others = (np.asarray(array.offsets) for array in (one, other))
-    return np.array_equal(np.diff(offsets), np.diff(others)) and all(
-        map(_are_cells_same, _parts(one), _parts(other))
-    )
-
-
-def _parts(array: Any) -> list[Any]:  # noqa: ANN401 - the stubs have a class per kind
-    """Return the elements of lists, or the keys and the values of maps."""
-    inside = slice(array.offsets[0].as_py(), array.offsets[-1].as_py())
-    if pa.types.is_map(array.type):
-        return [array.keys[inside], array.items[inside]]
-    return [array.values[inside]]
 
 
 def _choose(

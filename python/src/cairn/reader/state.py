@@ -7,10 +7,8 @@ the next one is decoded, so that memory does not grow with the state.
 from __future__ import annotations
 
 import importlib
-import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +18,10 @@ import pyarrow.compute
 
 from cairn.errors import ConfigError, DataError, PackageMissingError
 from cairn.reader.arrow_stream import ArrowStream
+from cairn.reader.equality import are_equal
 from cairn.reader.families import PARTITION
 from cairn.reader.for_polars import for_polars
+from cairn.reader.key_values import grouped, has_gap, scalar_of, struct_scalar
 from cairn.reader.parallel import OpenedAhead, in_threads
 from cairn.reader.rows.decoder import is_placeholder
 from cairn.reader.rows.partition_hash import partition_of
@@ -224,7 +224,7 @@ class State(ArrowStream):
             )
         values = {name: scalar_of(key[name], column) for name, column in wanted.items()}
         partitions = self._partitions_of(values)
-        has_bytes = self._family.schema is not None and not any(map(_has_gap, values.values()))
+        has_bytes = self._family.schema is not None and not any(map(has_gap, values.values()))
         if len(values) == len(of_key) and has_bytes:
             return self._rows_of_key(values, partitions)
         return self._rows_with(values, partitions)
@@ -235,7 +235,10 @@ class State(ArrowStream):
         assert decoder is not None  # noqa: S101 - the caller has looked for a schema
         given = _key_of(family.columns, values, decoder.key_schema)
         # The key itself comes first: not all operators store keys as a grouping has them.
-        keys = [decoder.encode_key(one) for one in (given, _grouped(given))]
+        keys = [
+            decoder.encode_key_row([pa.repeat(value, 1) for value in one])
+            for one in (given, [grouped(value) for value in given])
+        ]
         for partition in partitions:
             with self._open(family, partition) as store:
                 if family.family not in store.families:
@@ -262,7 +265,7 @@ class State(ArrowStream):
         hashed = [column for column in self._family.columns if column.is_hashed]
         if not self._strict or not hashed or any(column.name not in values for column in hashed):
             return range(self.partitions)
-        columns = [pa.array([values[column.name].as_py()], column.type) for column in hashed]
+        columns = [pa.repeat(values[column.name], 1) for column in hashed]
         return [int(partition_of(columns, self.partitions)[0])]
 
     @property
@@ -373,77 +376,6 @@ def _with_partition(
     return pa.RecordBatch.from_arrays([*arrays, numbers], schema=_schema_of(columns))
 
 
-def are_equal(column: Any, value: Any) -> Any:  # noqa: ANN401 - the stubs have a type per kind
-    """Return which cells of a column are a value; null and NaN are as any other value."""
-    if not value.is_valid:
-        return pc.is_null(column)
-    if pa.types.is_nested(column.type):  # Arrow compares no such columns
-        return pa.array([cell.equals(value) for cell in column], pa.bool_())
-    is_nan = pa.types.is_floating(column.type) and math.isnan(value.as_py())
-    same = pc.is_nan(column) if is_nan else pc.equal(column, value)
-    return pc.fill_null(same, False)  # noqa: FBT003 - a value
-
-
-def _has_gap(value: Any) -> bool:  # noqa: ANN401 - as below
-    """Return whether Spark's row of a value has bytes that the value does not say.
-
-    A calendar interval that is null keeps 16 bytes of its row, in which Spark leaves what was there
-    in the row before. An array has no place for it.
-    """
-    if pa.types.is_interval(value.type):
-        return not value.is_valid
-    if not value.is_valid:
-        return False
-    if pa.types.is_struct(value.type):
-        return any(map(_has_gap, value.values()))
-    if isinstance(value, pa.ListScalar | pa.LargeListScalar | pa.MapScalar):
-        cells: Any = value.values
-        return any(_has_gap(each) for each in cells if pa.types.is_nested(each.type))
-    return False
-
-
-def scalar_of(value: object, column: Column) -> Any:  # noqa: ANN401 - the stubs have a type per kind
-    """Return a value of a key as one of its column's type.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    make: Any = pa.scalar
-    try:
-        value = _exact(value, column.type)
-        try:
-            return make(value, column.type)
-        except (pa.ArrowTypeError, pa.ArrowInvalid):
-            # The text of a timestamp, a decimal, and their like.
-            return make(value).cast(column.type)
-    except (pa.ArrowException, ValueError, TypeError, KeyError, ArithmeticError) as problem:
-        raise ConfigError(
-            f"the value of the key's column {column.name!r} is not of type {column.type}"
-        ) from problem
-
-
-def _exact(value: object, of: Any) -> object:  # noqa: ANN401 - as above
-    """Return a value of which Arrow loses no part when it makes it one of a type.
-
-    Raises:
-        ValueError: it would lose some.
-        KeyError: a struct has no such field: Arrow would leave it out.
-    """
-    if isinstance(value, dict) and pa.types.is_struct(of):
-        return {name: _exact(part, of.field(name).type) for name, part in value.items()}
-    if isinstance(value, list) and pa.types.is_large_list(of):
-        return [_exact(part, of.value_type) for part in value]
-    if not isinstance(value, (bool, int, float, Decimal)) or pa.types.is_floating(of):
-        return value
-    if isinstance(value, bool) != pa.types.is_boolean(of):
-        raise ValueError("neither is true or false a number, nor a number true or false")
-    if pa.types.is_decimal(of):
-        return Decimal(repr(value)) if isinstance(value, float) else value
-    if value % 1:
-        raise ValueError("it is not a whole number")
-    return value
-
-
 def _key_of(columns: Sequence[Column], values: Mapping[str, Any], schema: pa.Schema) -> list[Any]:
     """Return the values of the stored key's columns: Spark has some in structs, and expiry times.
 
@@ -452,7 +384,9 @@ def _key_of(columns: Sequence[Column], values: Mapping[str, Any], schema: pa.Sch
         values: of all key columns.
         schema: of the stored key.
     """
-    result: list[Any] = [None] * len(schema)
+    kinds: list[Any] = [field.type for field in schema]
+    result = [pa.scalar(None, kind) for kind in kinds]
+    parts: dict[int, list[Any]] = {}
     for column in columns:
         if not column.is_key:
             continue
@@ -460,25 +394,12 @@ def _key_of(columns: Sequence[Column], values: Mapping[str, Any], schema: pa.Sch
         if column.is_expiry:
             value = value.cast(pa.int64())
         if len(column.path) == 1:
-            result[column.path[0]] = value.as_py()
-        else:
-            place, part = column.path
-            field: Any = schema.field(place)
-            struct = result[place] or {}
-            struct[field.type.field(part).name] = value.as_py()
-            result[place] = struct
+            result[column.path[0]] = value
+        else:  # the fields of a struct follow each other
+            parts.setdefault(column.path[0], []).append(value)
+    for place, of_struct in parts.items():
+        result[place] = struct_scalar(of_struct, kinds[place])
     return result
-
-
-def _grouped(value: Any) -> Any:  # noqa: ANN401 - any value of a key
-    """Return a value as Spark stores it in the keys of groupings: no -0.0, and one NaN."""
-    if isinstance(value, float):
-        return math.nan if math.isnan(value) else value + 0.0
-    if isinstance(value, dict):
-        return {name: _grouped(part) for name, part in value.items()}
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(map(_grouped, value))
-    return value
 
 
 def _require(package: str) -> Any:  # noqa: ANN401 - any module

@@ -1,8 +1,9 @@
-"""Runs commands over the sample checkpoint of the repository."""
+"""Runs commands over the sample checkpoint of the repository, or a small one of the reader's."""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -11,6 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cairn.cli.main import main
+
+sys.path.append(str(Path(__file__).parents[1] / "reader" / "kit"))
 
 Run: TypeAlias = Callable[..., Result]
 

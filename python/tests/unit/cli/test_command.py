@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 import click
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
 import cairn
-from cairn.cli.cells import plain
 from cairn.cli.main import COMMANDS, main
-from cairn.cli.selection import key_of
 
 Run: TypeAlias = Callable[..., Result]
 
@@ -264,39 +261,3 @@ def test_completion_prints_a_script(run: Run, shell: str) -> None:
 
     assert done.exit_code == 0
     assert f"_CAIRN_COMPLETE={shell}_complete" in done.stdout
-
-
-def test_a_key_of_the_command_line_is_written_as_in_the_output() -> None:
-    """Users copy a key from the output of one command into the next one."""
-    window = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
-    schema = pa.schema(
-        [
-            ("window", window),
-            ("id", pa.large_binary()),
-            ("day", pa.date32()),
-            ("tags", pa.large_list(pa.large_binary())),
-            ("counts", pa.map_(pa.large_string(), pa.large_binary())),
-        ]
-    )
-    row = {
-        "window": {"start": "2026-03-01T09:00:00Z", "end": "2026-03-01T09:05:00.5Z"},
-        "id": "00ff",
-        "day": "2026-03-01",
-        "tags": ["01", None],
-        "counts": {"a": "02"},
-    }
-
-    key = key_of(row, schema)
-
-    columns = [pa.array([key[field.name]], field.type) for field in schema]
-    (cells,) = zip(*map(plain, columns), strict=True)
-    assert dict(zip(schema.names, cells, strict=True)) == row
-
-
-@pytest.mark.parametrize(
-    ("value", "kind"), [("xyz", pa.large_binary()), ("soon", pa.timestamp("us", "UTC"))]
-)
-def test_a_key_of_another_type_is_a_wrong_call(value: str, kind: pa.DataType) -> None:
-    """The message names the column and its type."""
-    with pytest.raises(click.UsageError, match="'k' is not of type"):
-        key_of({"k": value}, pa.schema([("k", kind)]))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from running_checkpoint import RunningCheckpoint, age
@@ -398,3 +399,30 @@ def test_the_command_prints_its_plan_and_then_does_it(stopped: RunningCheckpoint
     assert json.loads(planned.stdout) | {"erased": True} == json.loads(done.stdout)
     assert again.stdout == ""
     goes_on(stopped)
+
+
+@pytest.mark.parametrize(
+    ("key_type", "users", "written_as"),
+    [
+        ("double", [0.49543508709194095, 0.5], "0.49543508709194095"),
+        ("timestamp", [253_402_300_800_000_000, 1], '"10000-01-01T00:00:00Z"'),
+        ("time(9)", [1, 1000], '"00:00:00.000000001"'),
+    ],
+)
+def test_the_command_erases_keys_of_any_type_as_they_are_printed(
+    tmp_path: Path, key_type: str, users: list[Any], written_as: str
+) -> None:
+    """Python has neither all times nor nanoseconds, and a number may be rounded to another key."""
+    written = RunningCheckpoint(tmp_path / "ck", tmp_path / "local", key_type=key_type)
+    for number in range(3):
+        written.commit(dict.fromkeys(users, (number, number)))
+    written.stop()
+    command = ["erase", str(written.folder), "--key", f'{{"user": {written_as}}}', "-o", "ndjson"]
+
+    done = CliRunner().invoke(main, [*command, "--apply", "--processes", "1"])
+
+    assert (done.exit_code, json.loads(done.stdout)["keys"]) == (0, 1), done.output
+    with cairn.open_checkpoint(str(written.folder)) as checkpoint:
+        left = checkpoint.state().to_table()["user"]
+    expected = pa.array(users[1:]) if key_type == "double" else pa.array(users[1:]).cast(left.type)
+    assert left.combine_chunks().equals(expected)

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from cairn.reader.equality import are_equal
+from cairn.reader.key_values import scalar_of
 from cairn.reader.rows.partition_hash import partition_of
-from cairn.reader.state import are_equal, scalar_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -83,7 +84,8 @@ class KeyMatcher:
         convert: makes a value from that of a command line.
 
     Attributes:
-        key: the values, as Python has those of the columns' types.
+        key: the values, each as an array of one: a scalar that goes to another process becomes a
+            value of Python, which has not all times.
 
     Raises:
         ConfigError: a value is not of its column's type.
@@ -101,7 +103,7 @@ class KeyMatcher:
         for part in _parts(family):
             by_name.setdefault(part.column.name, part)
         self._parts = [(by_name[name], self._value(by_name[name], key, convert)) for name in key]
-        self.key = {part.column.name: value.as_py() for part, value in self._parts}
+        self.key = {part.column.name: pa.repeat(value, 1) for part, value in self._parts}
 
     @staticmethod
     def _value(
@@ -134,7 +136,7 @@ class KeyMatcher:
         by_name = {part.column.name: value for part, value in self._parts if part.field is None}
         if not hashed or any(one.name not in by_name for one in hashed):
             return None
-        columns = [pa.array([by_name[one.name].as_py()], one.type) for one in hashed]
+        columns = [pa.repeat(by_name[one.name], 1) for one in hashed]
         return int(partition_of(columns, self._family.operator.partitions)[0])
 
 
@@ -143,10 +145,10 @@ class WithoutKey:
     """Leaves out the rows of a key: an ``Edit``.
 
     Attributes:
-        keys: the values, by operator and family.
+        keys: the values, as ``KeyMatcher.key`` has them, by operator and family.
     """
 
-    keys: Mapping[tuple[int, str, str], Mapping[str, Any]]
+    keys: Mapping[tuple[int, str, str], Mapping[str, pa.Array[Any]]]
 
     def rows(
         self,
@@ -159,7 +161,7 @@ class WithoutKey:
         if key is None:
             yield from rows
             return
-        matcher = KeyMatcher(family, key)
+        matcher = KeyMatcher(family, {name: value[0] for name, value in key.items()})
         for some in rows:
             yield without(some, matcher.of(some.keys))
 

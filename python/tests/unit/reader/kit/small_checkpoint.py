@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from spark_store_files import Change, compressed, plain
 from cairn.reader.rows import partition_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Sequence
 
 CONF = {
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming."
@@ -22,10 +23,13 @@ CONF = {
     "spark.sql.streaming.statefulOperator.useStrictDistribution": "true",
 }
 PARTITIONS = 3
-_VALUE = [
-    {"name": "max", "type": "long", "nullable": True, "metadata": {}},
-    {"name": "max", "type": "long", "nullable": True, "metadata": {}},
-]
+
+
+def _field(name: str, kind: object) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+_VALUE = [_field("max", "long"), _field("max", "long")]
 
 
 def key_row(user: float | None) -> bytes:
@@ -53,7 +57,7 @@ class SmallCheckpoint:
     Args:
         folder: of the checkpoint.
         conf: settings in addition to ``CONF``.
-        key_type: Spark's name of the type of the key: ``long``, ``double`` or ``interval``.
+        key_type: Spark's name of the type of the key: one of 64 bits, or ``interval``.
         partitions: of the store.
         value_type: Spark's type of the only column ``value``; ``None``: two longs named ``max``.
     """
@@ -74,14 +78,23 @@ class SmallCheckpoint:
         store = {"storeName": "default", "numColsPrefixKey": 0, "numPartitions": partitions}
         metadata = json.dumps(operator | {"stateStoreInfo": [store]})
         self._put("state/0/_metadata/metadata", b"v1\n" + metadata.encode())
-        key = [{"name": "user", "type": key_type, "nullable": True, "metadata": {}}]
-        value = [{"name": "value", "type": value_type, "nullable": True, "metadata": {}}]
-        values = _VALUE if value_type is None else value
-        schema = b"".join(
-            struct.pack(">ih", 1, len(text)) + text.encode()
-            for text in (json.dumps({"type": "struct", "fields": one}) for one in (key, values))
-        )
-        self._put("state/0/0/_metadata/schema", struct.pack(">h", 2) + b"v2" + schema)
+        self.declare({"user": key_type}, _VALUE if value_type is None else {"value": value_type})
+
+    def declare(
+        self, key: Mapping[str, Any], value: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Write the schema of the rows, whose bytes stay as they are.
+
+        Args:
+            key: the columns of the keys: Spark's types by name.
+            value: those of the values; as Spark's fields, if two have one name.
+        """
+        parts = b""
+        for one in (key, value):
+            fields = [_field(*pair) for pair in one.items()] if isinstance(one, Mapping) else one
+            text = json.dumps({"type": "struct", "fields": fields})
+            parts += struct.pack(">ih", 1, len(text)) + text.encode()
+        self._put("state/0/0/_metadata/schema", struct.pack(">h", 2) + b"v2" + parts)
 
     def commit(
         self,
