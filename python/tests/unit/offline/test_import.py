@@ -325,13 +325,10 @@ def test_problems_name_file_row_and_column(stopped: RunningCheckpoint, tmp_path:
     assert (found.row, found.column) == (1, "user")
 
 
-def test_a_number_that_would_be_rounded_is_a_problem(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_number_that_would_be_rounded_is_a_problem(tmp_path: Path) -> None:
     """SQL makes doubles of floats."""
-    column = {"name": "max", "type": "float", "nullable": True, "metadata": {}}
-    monkeypatch.setattr("small_checkpoint._VALUE", [column, column])
     written = RunningCheckpoint(tmp_path / "ck", tmp_path / "local")
+    written.declare({"user": "long"}, {"max": "float", "max_2": "float"})
     written.commit({1: (1, 1)})
     written.stop()
     exact = [0.5, -0.0, math.nan, math.inf, None]

@@ -56,7 +56,7 @@ class DyingStore(LocalStore):
 
     def at(self, url: str) -> DyingStore:
         """Return the store at another URL, of the same process."""
-        return self._inherit(DyingStore(url, self._life))
+        return DyingStore(url, self._life)
 
     def put(self, key: str, data: Any) -> None:  # noqa: ANN401
         """Create or replace an object, or die."""
