@@ -53,20 +53,34 @@ def command(request: pytest.FixtureRequest, tmp_path: Path) -> Command:
     return import_rows(files)
 
 
-def killed_copies(
+@pytest.fixture(params=[pytest.param("before", marks=pytest.mark.slow), "behind"])
+def copies(
+    request: pytest.FixtureRequest,
     stopped: RunningCheckpoint,
+    command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Path]:
+    """Return an iterator: for each write of the command a copy that it has left when killed."""
+    return killed_copies(
+        stopped.folder, command, tmp_path, monkeypatch, is_behind=request.param == "behind"
+    )
+
+
+def killed_copies(
+    checkpoint: Path,
     command: Command,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     *,
     is_behind: bool,
 ) -> Iterator[Path]:
-    """Yield a copy of the checkpoint for each write of the command, behind which it was killed."""
+    """Yield the copies; each is deleted when the next one is asked for."""
     point = 0
     while True:
         point += 1
         copy = folder / f"killed{point}"
-        shutil.copytree(stopped.folder, copy)
+        shutil.copytree(checkpoint, copy)
         age_logs(copy)
         life = Life(point, is_behind=is_behind)
         with monkeypatch.context() as patch:
@@ -112,23 +126,15 @@ def newest(place: Path) -> int:
     return max(int(path.name) for path in (place / "commits").iterdir() if path.name.isdigit())
 
 
-@pytest.mark.parametrize(
-    "is_behind", [pytest.param(False, marks=pytest.mark.slow), True], ids=["before", "behind"]
-)
 def test_the_same_command_finishes_what_a_kill_has_left(
-    stopped: RunningCheckpoint,
-    command: Command,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    is_behind: bool,
+    stopped: RunningCheckpoint, command: Command, copies: Iterator[Path]
 ) -> None:
     """One batch is appended, whatever the first process had done, and no version has the key.
 
     If it had only its own notes left to delete, the same rows are imported once more.
     """
     rows = wanted(stopped, command)
-    for place in killed_copies(stopped, command, tmp_path, monkeypatch, is_behind=is_behind):
+    for place in copies:
         age_logs(place)
         is_again = has_ended(place) and command is not erase
         command(str(place))
@@ -143,19 +149,13 @@ def test_the_same_command_finishes_what_a_kill_has_left(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_behind", [False, True], ids=["before", "behind"])
 def test_nothing_has_happened_before_the_batch_is_there(
-    stopped: RunningCheckpoint,
-    command: Command,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    is_behind: bool,
+    stopped: RunningCheckpoint, command: Command, copies: Iterator[Path]
 ) -> None:
     """`cairn gc` ends the hold of the dead process, and the query has the rows of before."""
     rows = wanted(stopped, command)
     committed = 0
-    for place in killed_copies(stopped, command, tmp_path, monkeypatch, is_behind=is_behind):
+    for place in copies:
         age_logs(place)
         with cairn.gc(str(place)) as plan:
             plan.apply()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dying_store import Killed, killed_behind_the_commit
 from running_checkpoint import RunningCheckpoint, age
 from small_checkpoint import PARTITIONS, SmallCheckpoint, key_row, partition_of_user, value_row
 from spark_store_files import Change, compressed, plain
@@ -568,14 +569,8 @@ def test_a_migration_that_was_killed_behind_its_commit_is_finished(
     small: SmallCheckpoint, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool
 ) -> None:
     """Also if the query has gone on since: only the record was left to end."""
-
-    def dies(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cairn.offline.record.Record.end", dies)
-        with pytest.raises(Killed):
-            migrate(small.folder, None, "cairn")
+    with killed_behind_the_commit(monkeypatch):
+        migrate(small.folder, None, "cairn")
     (record,) = small.folder.glob("cairn-log/*/record.json")
     assert json.loads(record.read_text())["ended"] is None
     batches = len(small.rows)
@@ -594,10 +589,6 @@ def test_a_migration_that_was_killed_behind_its_commit_is_finished(
 
 
 # -- kills -----------------------------------------------------------------------------------------
-
-
-class Killed(BaseException):
-    """The process ends here: nothing more is written."""
 
 
 class Kill:

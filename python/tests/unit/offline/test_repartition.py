@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from dying_store import Killed, Life, opener
+from dying_store import Killed, Life, killed_behind_the_commit, opener
 from running_checkpoint import RunningCheckpoint, age
 from small_checkpoint import PARTITIONS, SmallCheckpoint, partition_of_user
 
@@ -389,14 +389,8 @@ def test_a_command_that_was_killed_behind_its_commit_ends_its_record(
     stopped: RunningCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not an error: the query has the partitions that were asked for."""
-
-    def dies(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cairn.offline.record.Record.end", dies)
-        with pytest.raises(Killed):
-            repartition(stopped, 2)
+    with killed_behind_the_commit(monkeypatch):
+        repartition(stopped, 2)
     note_batch(stopped)
     (record,) = stopped.folder.glob("cairn-log/*/record.json")
     assert json.loads(record.read_text())["ended"] is None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from cairn.storage.local import LocalStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class Killed(BaseException):
@@ -95,3 +98,16 @@ class DyingStore(LocalStore):
 def opener(life: Life) -> Callable[[str, object], DyingStore]:
     """Return what takes the place of ``open_store`` in a process with this life."""
     return lambda url, _: DyingStore(url, life)
+
+
+@contextmanager
+def killed_behind_the_commit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the command of the block die where it would end its record, which is its last step."""
+
+    def dies(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cairn.offline.record.Record.end", dies)
+        with pytest.raises(Killed):
+            yield
